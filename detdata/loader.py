@@ -1,0 +1,266 @@
+"""Loader: torch's own DataLoader, fed by a plan, with a position that counts what training has consumed.
+
+Nothing of torch's is forked. A batch sampler hands each micro-batch's address to the workers (detdata.reading); what it
+handed out is noted, and the loop's position moves when the batch arrives, however far the workers have run ahead.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any, final, get_args
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset, Sampler
+
+from detdata.arrays import as_int, as_seed
+from detdata.errors import ArgumentTypeError, ArgumentValueError, DetdataError, StateMismatch
+from detdata.keys import fold
+from detdata.loader_state import FORMAT, compare, continued, read_state, seed_of
+from detdata.plans import Plan
+from detdata.plans.batch import check_division
+from detdata.plans.plan import MAX_STEP
+from detdata.plans.shards import count_parts, parts
+from detdata.progress import Progress
+from detdata.reading import Randomness, Reader, Request
+from detdata.topology import Topology
+
+_DECIDED_BY_THE_PLAN = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last")
+_PASSED_ON = frozenset(inspect.signature(DataLoader.__init__).parameters) - {"self", "dataset", *_DECIDED_BY_THE_PLAN}
+
+
+@final
+class Loader:
+    """Batches of a plan from a dataset, resumable at any consumed_samples without reading what was skipped.
+
+    dataset: map-style; `__getitems__` is used where it has one. plan: which samples each global step consumes.
+    topology: this rank's place, by default detected. micro_steps: batches of this rank a global step (gradient
+    accumulation). num_workers and all further arguments go to torch's `DataLoader` (not batch_size, shuffle, sampler,
+    batch_sampler, drop_last: the plan decides).
+    randomness: "sample" seeds python's, NumPy's and torch's streams for every sample by (seed, epoch, id); "batch"
+    once a batch by (seed, step, micro step, rank); "off" not at all. seed: of that randomness, by default the plan's.
+
+    `for batch in loader` gives the rest of the current epoch, then stops; the next `for` is the next epoch.
+    Raises TypeError and ValueError for wrong arguments, among them a dataset shorter than the plan's.
+
+    >>> from detdata import Plan, Shuffle
+    >>> loader = Loader(list(range(100)), Plan(Shuffle(100), 10))
+    >>> for batch in loader:
+    ...     if loader.progress.global_step == 3:
+    ...         break
+    >>> loader.progress
+    Progress(global_step=3, epoch=0, consumed_samples=30, micro_step=0)
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        plan: Plan,
+        topology: Topology | None = None,
+        *,
+        micro_steps: int = 1,
+        num_workers: int = 0,
+        randomness: Randomness = "sample",
+        seed: int | None = None,
+        **dataloader_kwargs: Any,
+    ) -> None:
+        if not isinstance(plan, Plan):
+            raise ArgumentTypeError(
+                f"plan must be a Plan, got {type(plan).__name__}; make one: Plan(Shuffle(len(dataset)), batch_size)"
+            )
+        if topology is not None and not isinstance(topology, Topology):
+            raise ArgumentTypeError(f"topology must be a Topology, got {topology!r}")
+        if randomness not in get_args(Randomness):
+            raise ArgumentValueError(f"randomness must be one of {', '.join(get_args(Randomness))}; got {randomness!r}")
+        _check_dataset(dataset, plan)
+        _check_kwargs(dataloader_kwargs)
+        self.plan = plan
+        self.topology = Topology.detect() if topology is None else topology
+        self.micro_steps = as_int(micro_steps, "micro_steps", low=1)
+        check_division(plan.batch_size, self.topology.world_size, self.micro_steps)
+        self.randomness: Randomness = randomness
+        self.seed = seed_of(plan) if seed is None else as_seed(seed)
+        self._step = self._micro = 0
+        self._pass: object = None  # the iteration that may move the position
+        self._requests = _Requests(self.topology, self.micro_steps)
+        # A generator of the loader's own: without one, torch draws from the global stream at every `iter`.
+        self._generator = torch.Generator()
+        self._torch_loader: DataLoader[Any] = DataLoader(
+            Reader(dataset, randomness, self.seed, self.topology.rank),  # type: ignore[arg-type]
+            batch_sampler=self._requests,  # type: ignore[arg-type]
+            num_workers=as_int(num_workers, "num_workers"),
+            **{"generator": self._generator, **dataloader_kwargs},
+        )
+
+    @property
+    def dataset(self) -> Any:
+        """The dataset that was given."""
+        return self._torch_loader.dataset.dataset  # type: ignore[attr-defined]
+
+    @property
+    def progress(self) -> Progress:
+        """Where training stands: counts a batch from the moment the loop has it. Readable at any time."""
+        step = self._step
+        return Progress(step, self.plan.epoch(step), self.plan.consumed(step), self._micro)
+
+    def __len__(self) -> int:
+        """Micro-batches of this rank in the whole current epoch, however many of them are done."""
+        epoch = self.plan.epoch(self._step)
+        return self._count(self.plan.first_step(epoch), self.plan.first_step(epoch + 1))
+
+    @property
+    def remaining(self) -> int:
+        """Micro-batches of this rank from here to the end of the current epoch."""
+        return self._count(self._step, self.plan.first_step(self.plan.epoch(self._step) + 1)) - self._micro
+
+    def _count(self, first: int, last: int) -> int:
+        return count_parts(self.plan, first, last, self.topology.rank, self.micro_steps)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the rest of the current epoch."""
+        return self._run(None)
+
+    def until(self, step: int) -> Iterator[Any]:
+        """Yield batches until global step `step` is done, over epoch ends and without restarting the workers there.
+
+        step: the global step to stop at; at or before the current one, nothing is yielded.
+
+        >>> from detdata import Plan, Shuffle
+        >>> loader = Loader(list(range(100)), Plan(Shuffle(100), 10))
+        >>> len(list(loader.until(25))), loader.progress.epoch
+        (25, 2)
+        """
+        return self._run(as_int(step, "step", high=MAX_STEP))
+
+    def _run(self, stop: int | None) -> Iterator[Any]:
+        if stop is None:
+            stop = self.plan.first_step(self.plan.epoch(self._step) + 1)
+        if stop <= self._step:
+            return
+        mine = self._pass = object()
+        handed = self._requests.aim(self.plan, (self._step, self._micro), stop)
+        self._generator.manual_seed(fold("detdata.loader/1", self.seed, self.topology.rank, self._step, self._micro))
+        for batch in self._torch_loader:
+            self._check_pass(mine)
+            step, micro = handed.popleft()
+            self._step, self._micro = (step, micro + 1) if micro + 1 < self.micro_steps else (step + 1, 0)
+            yield batch
+            self._check_pass(mine)
+        self._step, self._micro = stop, 0  # of a short last batch this rank may have had no part
+
+    def _check_pass(self, mine: object) -> None:
+        if self._pass is not mine:
+            raise StaleIteration(
+                "this iteration of the Loader is over: another `for`, `until`, `resume` or `load_state_dict` has moved "
+                "its position since; begin a new `for batch in loader`"
+            )
+
+    def resume(self, consumed_samples: int) -> None:
+        """Go to `consumed_samples`, counted over all ranks; costs the same at any count and reads nothing.
+
+        Raises ValueError for a count at which no step begins, naming the two nearest ones.
+        """
+        self._move(self.plan, self.plan.step(consumed_samples), 0)
+
+    def _move(self, plan: Plan, step: int, micro: int) -> None:
+        check_division(plan.batch_size_at(step), self.topology.world_size, self.micro_steps)
+        self.plan, self._step, self._micro, self._pass = plan, step, micro, None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return plan and position as plain JSON: what was consumed, not what was fetched ahead."""
+        return {
+            "format": FORMAT,
+            "plan": self.plan.spec(),
+            "seed": self.seed,
+            "randomness": self.randomness,
+            "micro_steps": self.micro_steps,
+            "progress": self.progress.to_dict(),
+        }
+
+    def check_state(self, state: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+        """Return what keeps a state from being loaded here: (field, saved, found) of each. Changes nothing.
+
+        Raises UnknownFormat for a record that is no loader state.
+        """
+        saved = read_state(state)
+        found = compare(saved, self.plan, self.seed, self.randomness)
+        micro = saved.progress.micro_step
+        if micro and saved.micro_steps != self.micro_steps:
+            found.append(("micro_steps", f"{saved.micro_steps} (saved after {micro} of them)", str(self.micro_steps)))
+        return found
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state, on any world size and number of workers, and from a step's edge on any micro_steps.
+
+        If this loader's plan has another batch size, the saved plan is continued with it from here
+        (`plan.resized`); a plan that was changed after the saved step continues it as it says.
+        Raises StateMismatch (a ValueError) naming every field that differs (order, size, seed, tail …), before
+        anything changes; UnknownFormat; ValueError if world_size x micro_steps does not divide the batch size.
+        """
+        wrong = self.check_state(state)
+        if wrong:
+            lines = "\n  ".join(f"{field}: saved {saved}, here {found}" for field, saved, found in wrong)
+            raise StateMismatch(
+                f"the state belongs to another run:\n  {lines}\n"
+                "Build the loader with the saved run's plan: detdata.from_spec(state['plan'])"
+            )
+        saved = read_state(state)
+        progress = saved.progress
+        self._move(continued(saved, self.plan), progress.global_step, progress.micro_step)
+
+
+@final
+class StaleIteration(DetdataError, RuntimeError):
+    """A loop over a Loader whose position was moved by somebody else meanwhile."""
+
+
+@final
+class _Requests(Sampler[Request]):
+    """The batch sampler inside: addresses of micro-batches, each noted as it is handed out."""
+
+    def __init__(self, topology: Topology, micro_steps: int) -> None:
+        self.topology = topology
+        self.micro_steps = micro_steps
+        self._aim: tuple[Plan, tuple[int, int], int, deque[tuple[int, int]]] | None = None
+
+    def aim(self, plan: Plan, start: tuple[int, int], stop: int) -> deque[tuple[int, int]]:
+        """Say what the next pass covers; returns the queue in which it will note (step, micro step) of each."""
+        handed: deque[tuple[int, int]] = deque()
+        self._aim = (plan, start, stop, handed)
+        return handed
+
+    def __iter__(self) -> Iterator[Request]:
+        if self._aim is None:
+            return
+        plan, start, stop, handed = self._aim
+        for part in parts(plan, start, stop, self.topology.rank, self.topology.world_size, self.micro_steps):
+            handed.append((part.step, part.micro_step))
+            yield Request(*part)
+
+
+def _check_dataset(dataset: Any, plan: Plan) -> None:
+    indexed = hasattr(dataset, "__getitem__") or hasattr(dataset, "__getitems__")
+    if isinstance(dataset, IterableDataset) or not indexed:
+        raise ArgumentTypeError(
+            f"dataset must be map-style (dataset[i]), got {type(dataset).__name__}: samples are asked for by id"
+        )
+    if not hasattr(dataset, "__len__"):
+        return
+    size, bound = len(dataset), plan.order.id_bound
+    if size != bound:
+        raise ArgumentValueError(
+            f"dataset has {size} samples, but the plan's order is of a dataset of {bound}; make the order of "
+            f"len(dataset), or name the samples that are meant: Subset(Shuffle({size}), ids)"
+        )
+
+
+def _check_kwargs(kwargs: dict[str, Any]) -> None:
+    decided = [name for name in _DECIDED_BY_THE_PLAN if name in kwargs]
+    if decided:
+        raise ArgumentTypeError(f"{', '.join(decided)}: not an argument of Loader, because the plan decides it")
+    unknown = sorted(set(kwargs) - _PASSED_ON)
+    if unknown:
+        raise ArgumentTypeError(f"{', '.join(unknown)}: neither an argument of Loader nor of torch's DataLoader")
+    if kwargs.get("in_order") is False:
+        raise ArgumentValueError("in_order=False gives batches in an order that depends on timing; Loader needs True")

@@ -1,0 +1,124 @@
+"""A loader's saved state: read strictly, compared with the present plan field by field, and continued."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from detdata.arrays import as_int, as_seed
+from detdata.errors import ArgumentTypeError, UnknownFormat
+from detdata.plans import Plan
+from detdata.progress import Progress
+from detdata.records import Spec, canonical_json, from_spec
+
+FORMAT = "detdata.loader/1"
+_KEYS = frozenset({"format", "plan", "seed", "randomness", "micro_steps", "progress"})
+_log = logging.getLogger("detdata")
+
+
+class Saved(NamedTuple):
+    """A loader's state, checked."""
+
+    plan: Plan
+    seed: int
+    randomness: str
+    micro_steps: int
+    progress: Progress
+
+
+def read_state(state: Mapping[str, Any]) -> Saved:
+    """Return a state dict's contents. Raises UnknownFormat for another record, or one that contradicts itself."""
+    if not isinstance(state, Mapping):
+        raise ArgumentTypeError(f"state must be a dict, got {type(state).__name__}")
+    if state.get("format") != FORMAT:
+        raise UnknownFormat(f"state has the format {state.get('format')!r}; a loader's state is {FORMAT!r}")
+    if set(state) != _KEYS:
+        raise UnknownFormat(f"a {FORMAT} state has the keys {sorted(_KEYS)}, got {sorted(map(str, state))}")
+    plan = from_spec(state["plan"])
+    if not isinstance(plan, Plan):
+        raise UnknownFormat(f"state['plan'] must be a plan's spec, got that of a {type(plan).__name__}")
+    progress = Progress.from_dict(state["progress"])
+    consumed = plan.consumed(progress.global_step)
+    if consumed != progress.consumed_samples:
+        raise UnknownFormat(
+            f"state contradicts itself: consumed_samples is {progress.consumed_samples}, "
+            f"but the plan has consumed {consumed} at global_step {progress.global_step}"
+        )
+    micro_steps = as_int(state["micro_steps"], "micro_steps", low=1)
+    as_int(progress.micro_step, "micro_step", high=micro_steps - 1)
+    return Saved(plan, as_seed(state["seed"]), str(state["randomness"]), micro_steps, progress)
+
+
+def compare(saved: Saved, plan: Plan, seed: int, randomness: str) -> list[tuple[str, str, str]]:
+    """Return (field, saved, found) of everything that keeps a state from going on under the present plan."""
+    found = _compare_orders(saved.plan.order.spec(), plan.order.spec())
+    for field, was, now in (
+        ("tail", saved.plan.tail, plan.tail),
+        ("randomness", saved.randomness, randomness),
+        ("seed", str(saved.seed), str(seed)),
+    ):
+        if was != now and field not in [field for field, _, _ in found]:
+            found.append((field, was, now))
+    if not found and not _continues(saved, plan):
+        found.append(("batches", _changes(saved.plan), _changes(plan)))
+    return found
+
+
+def continued(saved: Saved, plan: Plan) -> Plan:
+    """Return the plan to go on with: the saved one up to the saved step, then as the present one says."""
+    if plan.resizes or plan.skips:
+        return plan  # its past is the saved one's: `compare` has seen to that
+    if plan.batch_size == saved.plan.batch_size:
+        return saved.plan  # rebuilt from its arguments alone: the changes made on the way are in the state
+    _log.info("batch size is %d from step %d on", plan.batch_size, saved.progress.global_step)
+    return saved.plan.resized(saved.progress.global_step, plan.batch_size)
+
+
+def seed_of(plan: Plan) -> int:
+    """Return a plan's own seed: that of the outermost order that has one, else 0."""
+    pending: list[Any] = [plan.order.spec()]
+    while pending:
+        spec = pending.pop(0)
+        if isinstance(spec, Mapping):
+            if isinstance(spec.get("seed"), int):
+                return int(spec["seed"])
+            pending.extend(value for value in spec.values() if isinstance(value, (Mapping, list)))
+        elif isinstance(spec, list):
+            pending.extend(value for value in spec[:1000] if isinstance(value, (Mapping, list)))
+    return 0
+
+
+def _continues(saved: Saved, plan: Plan) -> bool:
+    """Whether the present plan is a plain one, or one whose past is that of the saved plan."""
+    step = saved.progress.global_step
+    return not (plan.resizes or plan.skips) or saved.plan == plan or _past(saved.plan, step) == _past(plan, step)
+
+
+def _past(plan: Plan, step: int) -> tuple[object, ...]:
+    place = plan._walk.place(step)
+    here = (place.epoch, plan._epochs.position(place.epoch, place.q))
+    sizes = ((0, plan.batch_size), *(item for item in plan.resizes if item[0] < step))
+    # A skip that ends at this step's first sample belongs to the plan that goes on from here, not to its past.
+    skips = tuple(item for item in plan.skips if item[2:] < here)
+    return sizes, skips, place.consumed
+
+
+def _changes(plan: Plan) -> str:
+    return f"batch_size {plan.batch_size}, resizes {list(plan.resizes)}, skips {list(plan.skips)}"
+
+
+def _compare_orders(saved: Spec, present: Spec) -> list[tuple[str, str, str]]:
+    if canonical_json(saved) == canonical_json(present):
+        return []
+    names = {"n": "size", "seed": "seed"}
+    fields = {key for key in {*saved, *present} if saved.get(key) != present.get(key)}
+    plain = all(not isinstance(spec.get(key), dict) for spec in (saved, present) for key in fields)
+    if fields <= set(names) and plain:
+        return [(names[key], str(saved.get(key)), str(present.get(key))) for key in sorted(fields)]
+    return [("order", _short(saved), _short(present))]
+
+
+def _short(spec: Spec) -> str:
+    text = canonical_json(spec).decode()
+    return text if len(text) <= 300 else text[:297] + "..."

@@ -1,0 +1,173 @@
+"""Orders made of orders: some ids of one, or several one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, TypeAlias, final
+
+import numpy as np
+import numpy.typing as npt
+
+from detdata.arrays import MAX_SIZE, Int64Array, as_int64
+from detdata.errors import ArgumentTypeError, ArgumentValueError, OutOfRange
+from detdata.orders.base import Order, as_order
+from detdata.records import Spec, from_spec, register_format
+
+_Mapping: TypeAlias = Callable[[Order, Int64Array], Int64Array]
+
+
+@final
+class Subset(Order):
+    """Just these ids, in the order in which `order` brings them.
+
+    ids: distinct ids of `order`, in any order (a set: only which ones matters), at least one. For a train and a
+    validation part of one dataset. Memory O(len(ids)); the first `take` of an epoch costs O(len(ids) log len(ids)).
+    Raises ValueError for none or repeated ids, IndexError for an id that `order` does not have.
+
+    >>> from detdata import Shuffle
+    >>> sorted(Subset(Shuffle(100, seed=1), [7, 5, 70]).take(range(3)).tolist())
+    [5, 7, 70]
+    """
+
+    __slots__ = ("_ids", "_inner")
+
+    def __init__(self, order: Order, ids: npt.ArrayLike) -> None:
+        self._inner = as_order(order, "order")
+        given = np.arange(ids.start, ids.stop, ids.step) if isinstance(ids, range) else ids
+        flat = as_int64(given, "ids", below=order.id_bound, what="sample id").reshape(-1)
+        if flat.size == 0:
+            raise ArgumentValueError("ids is empty: a subset needs at least one sample id")
+        self._ids = np.unique(flat)
+        if self._ids.size != flat.size:
+            raise ArgumentValueError(f"ids has {flat.size - self._ids.size} repeated ids; a subset has each id once")
+        self._inner._find(self._ids, 0)  # raises for an id that the inner order does not have
+        self._ids.flags.writeable = False
+
+    @property
+    def size(self) -> int:
+        """Samples in an epoch."""
+        return int(self._ids.size)
+
+    @property
+    def id_bound(self) -> int:
+        """Length of the dataset that the order is for."""
+        return self._inner.id_bound
+
+    def spec(self) -> Spec:
+        """Return the spec: format, the inner order, and the ids as runs, [first, count] of each."""
+        starts = np.flatnonzero(np.diff(self._ids, prepend=self._ids[0] - 2) != 1)
+        counts = np.diff(np.append(starts, self._ids.size))
+        runs = np.stack([self._ids[starts], counts], axis=1).tolist()
+        return {"format": "detdata.subset/1", "order": self._inner.spec(), "runs": runs}
+
+    def _take(self, positions: Int64Array, epoch: int) -> Int64Array:
+        return self._inner._take(_places(self, epoch)[positions], epoch)
+
+    def _find(self, ids: Int64Array, epoch: int) -> Int64Array:
+        index = np.minimum(np.searchsorted(self._ids, ids), self._ids.size - 1)
+        outside = self._ids[index] != ids
+        if outside.any():
+            raise OutOfRange(f"ids: sample id {int(ids[outside].flat[0])} is not in this subset of {self.size}")
+        return np.searchsorted(_places(self, epoch), self._inner._find(ids, epoch)).astype(np.int64)
+
+
+@lru_cache(maxsize=4)  # the inner positions of an epoch's samples, sorted; a pure function of its arguments
+def _places(subset: Subset, epoch: int) -> Int64Array:
+    places = np.sort(subset._inner._find(subset._ids, epoch))
+    places.flags.writeable = False
+    return places
+
+
+@final
+class Concat(Order):
+    """Source after source, each in its own order. Shuffle them together with `Shuffle(Concat({…}))`.
+
+    sources: name -> order, at least one. Ids live in the concatenation of the sources' datasets, in the order given,
+    as in `torch.utils.data.ConcatDataset`. Raises ValueError, TypeError. Memory O(sources).
+
+    >>> from detdata import Sequential
+    >>> Concat({"books": Sequential(3), "web": Sequential(2)}).take(range(5)).tolist()
+    [0, 1, 2, 3, 4]
+    """
+
+    __slots__ = ("_bases", "_edges", "_sources")
+
+    def __init__(self, sources: Mapping[str, Order]) -> None:
+        if not isinstance(sources, Mapping):
+            raise ArgumentTypeError(f"sources must be a dict of name: order, got {type(sources).__name__}")
+        if not sources:
+            raise ArgumentValueError("sources is empty: give at least one name: order")
+        for name, order in sources.items():
+            if not isinstance(name, str):
+                raise ArgumentTypeError(f"sources: names must be strings, got {name!r}")
+            as_order(order, f"sources[{name!r}]")
+        bound = sum(order.id_bound for order in sources.values())
+        if bound > MAX_SIZE:
+            raise ArgumentValueError(f"sources have {bound} samples together; at most 2**62 are possible")
+        self._sources = tuple(sources.items())
+        self._edges = _edges([order.size for order in sources.values()])
+        self._bases = _edges([order.id_bound for order in sources.values()])
+
+    @property
+    def size(self) -> int:
+        """Samples in an epoch."""
+        return int(self._edges[-1])
+
+    @property
+    def id_bound(self) -> int:
+        """Length of the concatenated dataset."""
+        return int(self._bases[-1])
+
+    @property
+    def block_sizes(self) -> Int64Array:
+        """Samples of each source, int64[sources]: what `BlockShuffle` takes for its blocks."""
+        return np.diff(self._edges)
+
+    def spec(self) -> Spec:
+        """Return the spec: format and the sources as [name, spec] pairs, in order."""
+        return {"format": "detdata.concat/1", "sources": [[name, order.spec()] for name, order in self._sources]}
+
+    def _take(self, positions: Int64Array, epoch: int) -> Int64Array:
+        return self._each(positions, self._edges, self._bases, lambda order, values: order._take(values, epoch))
+
+    def _find(self, ids: Int64Array, epoch: int) -> Int64Array:
+        return self._each(ids, self._bases, self._edges, lambda order, values: order._find(values, epoch))
+
+    def _each(self, values: Int64Array, come: Int64Array, go: Int64Array, apply: _Mapping) -> Int64Array:
+        """Send each value through its own source: `come` are the edges it is counted in, `go` those of the result."""
+        result = np.empty_like(values)
+        source = np.searchsorted(come, values, side="right") - 1
+        for index in np.unique(source):
+            mask = source == index
+            result[mask] = apply(self._sources[index][1], values[mask] - come[index]) + go[index]
+        return result
+
+
+def _edges(sizes: list[int]) -> Int64Array:
+    edges = np.concatenate([[0], np.cumsum(np.array(sizes, dtype=np.int64))]).astype(np.int64)
+    edges.flags.writeable = False
+    return edges
+
+
+def _build_subset(spec: Spec) -> Subset:
+    order = as_order(from_spec(spec["order"]), "order")
+    runs: Any = np.array(spec["runs"], dtype=object)
+    if runs.ndim != 2 or runs.shape[1] != 2:
+        raise ArgumentValueError(f"runs must be pairs of [first, count], got {str(spec['runs'])[:80]}")
+    first = as_int64(runs[:, 0].tolist(), "runs", below=order.id_bound, what="sample id")
+    count = as_int64(runs[:, 1].tolist(), "runs", below=order.size + 1, what="count")
+    if int(count.sum()) > order.size or (count < 1).any():  # checked before anything of that size is allocated
+        raise ArgumentValueError(f"runs name {int(count.sum())} ids of an order that has {order.size}")
+    return Subset(order, np.concatenate([np.arange(f, f + c) for f, c in zip(first, count, strict=True)]))
+
+
+def _build_concat(spec: Spec) -> Concat:
+    pairs = [(name, as_order(from_spec(order), f"sources[{name!r}]")) for name, order in spec["sources"]]
+    if len({name for name, _ in pairs}) != len(pairs):
+        raise ArgumentValueError(f"sources: names must differ, got {[name for name, _ in pairs]}")
+    return Concat(dict(pairs))
+
+
+register_format("detdata.subset/1", ("order", "runs"), _build_subset)
+register_format("detdata.concat/1", ("sources",), _build_concat)

@@ -1,0 +1,124 @@
+"""The keyed permutation: a bijection of [0, n) for n up to 2**62, in both directions, in O(1) memory.
+
+Small n (up to 2**16) are exact: the ids are sorted by a keyed hash, so that every one of the n! orders can come out.
+Above that, a Feistel network over mixed radices (a, b), a = ceil(sqrt n), b = ceil(n / a): its domain a*b exceeds n by
+less than a, so a value outside [0, n) is rare and is sent through the network again (cycle walking).
+
+Why six rounds: with three or four, outputs b positions apart are visibly related (docs/shuffle-quality.md has the
+measurement). What it is bad at: single calls; a call costs some 0.1 ms however few positions it asks for.
+The bits are fixed in docs/spec.md, section 2.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import isqrt
+
+import numpy as np
+
+from detdata.arrays import Int64Array, UInt64Array
+from detdata.keys import GOLDEN, fold, mix64
+
+SMALL = 2**16  # up to here by sorting; ids fit the low 16 bits of a sort key
+ROUNDS = 6
+_CHUNK = 8192  # positions a pass: four work arrays of 64 KiB stay in the L2 cache
+
+_M1 = np.uint64(0x9E3779B97F4A7C15)  # odd part of 2**64 / golden ratio, as in SplitMix64
+_M2 = np.uint64(0xD6E8FEB86659FD93)  # multiplier of the "rrmxmx" mixer by Pelle Evensen, 2018
+_HALF = np.uint64(32)
+
+
+def permute(positions: Int64Array, n: int, key: int) -> Int64Array:
+    """Return the image of each position under the permutation of [0, n) that `key` selects.
+
+    positions: int64 of any shape, each in [0, n), unchecked. key: 0 … 2**64 - 1. Returns a new int64 array.
+    Time O(len(positions)) and, for n <= 2**16, O(n) once per key.
+
+    >>> permute(np.arange(5), 5, key=1).tolist()
+    [4, 3, 0, 1, 2]
+    """
+    if n <= SMALL:
+        return _small(n, key)[0][positions].astype(np.int64)
+    return _large(positions, n, key, inverse=False)
+
+
+def unpermute(ids: Int64Array, n: int, key: int) -> Int64Array:
+    """Undo `permute`: the position that each id came from.
+
+    >>> unpermute(permute(np.arange(5), 5, key=1), 5, key=1).tolist()
+    [0, 1, 2, 3, 4]
+    """
+    if n <= SMALL:
+        return _small(n, key)[1][ids].astype(np.int64)
+    return _large(ids, n, key, inverse=True)
+
+
+@lru_cache(maxsize=32)  # 256 KiB each at most; a pure function, so the cache can't change a result
+def _small(n: int, key: int) -> tuple[np.ndarray[tuple[int], np.dtype[np.uint16]], ...]:
+    ids = np.arange(n, dtype=np.uint64)
+    hashes = mix64((ids + np.uint64(1)) * GOLDEN + np.uint64(key))
+    # The low 16 bits make way for the id, so all sort keys differ and any sorting algorithm gives the same order.
+    order = np.sort(hashes & np.uint64(0xFFFF_FFFF_FFFF_0000) | ids).astype(np.uint16)
+    inverse = np.empty(n, dtype=np.uint16)
+    inverse[order] = np.arange(n, dtype=np.uint16)
+    order.flags.writeable = inverse.flags.writeable = False
+    return order, inverse
+
+
+@lru_cache(maxsize=64)
+def _round_keys(key: int) -> tuple[np.uint64, ...]:
+    return tuple(np.uint64(fold("detdata.feistel/1", key, index)) for index in range(ROUNDS))
+
+
+def _large(values: Int64Array, n: int, key: int, *, inverse: bool) -> Int64Array:
+    a = isqrt(n - 1) + 1
+    b = -(-n // a)
+    keys = _round_keys(key)
+    flat = values.reshape(-1).view(np.uint64)
+    result = np.empty(flat.size, dtype=np.uint64)
+    work = np.empty((4, min(flat.size, _CHUNK)), dtype=np.uint64)
+    for start in range(0, flat.size, _CHUNK):
+        out = result[start : start + _CHUNK]
+        _network(flat[start : start + _CHUNK], out, a, b, keys, work, inverse=inverse)
+        while out.size and int(out.max()) >= n:
+            outside = np.flatnonzero(out >= n)
+            walked = np.empty(outside.size, dtype=np.uint64)
+            _network(out[outside], walked, a, b, keys, work, inverse=inverse)
+            out[outside] = walked
+    return result.view(np.int64).reshape(values.shape)
+
+
+def _network(
+    x: UInt64Array, out: UInt64Array, a: int, b: int, keys: tuple[np.uint64, ...], work: UInt64Array, *, inverse: bool
+) -> None:
+    """Write the network's image of x, each < a*b, to `out`; everything in place, as fresh pages cost more than sums."""
+    left, right, mixed, spare = (row[: x.size] for row in work)
+    radix = np.uint64(a), np.uint64(b)
+    np.floor_divide(x, radix[1], out=left)
+    np.multiply(left, radix[1], out=right)
+    np.subtract(x, right, out=right)
+    halves = left, right
+    for index in reversed(range(ROUNDS)) if inverse else range(ROUNDS):
+        target, modulus = halves[index % 2], radix[index % 2]
+        _round(halves[1 - index % 2], keys[index], modulus, mixed, spare)
+        if inverse:  # t - m, plus the modulus where that went below 0: then it is huge, and the sum is the smaller
+            np.subtract(target, mixed, out=target)
+            np.add(target, modulus, out=mixed)
+        else:  # t + m, less the modulus where that went past it: else the difference wraps and is the larger
+            np.add(target, mixed, out=target)
+            np.subtract(target, modulus, out=mixed)
+        np.minimum(target, mixed, out=target)
+    np.multiply(left, radix[1], out=out)
+    np.add(out, right, out=out)
+
+
+def _round(source: UInt64Array, key: np.uint64, modulus: np.uint64, mixed: UInt64Array, spare: UInt64Array) -> None:
+    """mixed = F(source, key) in [0, modulus): xor, multiply, xorshift, multiply, then 32 bits scaled to the range."""
+    np.bitwise_xor(source, key, out=mixed)
+    np.multiply(mixed, _M1, out=mixed)
+    np.right_shift(mixed, _HALF, out=spare)
+    np.bitwise_xor(mixed, spare, out=mixed)
+    np.multiply(mixed, _M2, out=mixed)
+    np.right_shift(mixed, _HALF, out=mixed)
+    np.multiply(mixed, modulus, out=mixed)
+    np.right_shift(mixed, _HALF, out=mixed)

@@ -1,0 +1,150 @@
+"""What torch's DataLoader sees in place of the user's dataset: reads one micro-batch with its random state.
+
+The batch sampler hands the worker one object for each micro-batch, ids with their epochs; torch's map-style fetcher
+passes it whole to `__getitems__`. So the epoch travels with the ids, and persistent workers cannot miss it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple, TypeAlias, final
+
+import numpy as np
+from torch.utils.data import get_worker_info
+
+from detdata.arrays import Int64Array
+from detdata.keys import fold, sample_seeds
+from detdata.seeding import NoSample, seed_found, seed_global, set_address, was_asked, watch
+from detdata.streams import (
+    GlobalState,
+    Stream,
+    find_streams,
+    restore_global,
+    same_global,
+    save_global,
+    stream_state,
+)
+
+Randomness: TypeAlias = Literal["sample", "batch", "off"]
+
+
+class Request(NamedTuple):
+    """One micro-batch to read."""
+
+    step: int
+    micro_step: int
+    ids: Int64Array
+    epochs: Int64Array | int
+
+
+@final
+class Reader:
+    """A map-style dataset that reads a `Request` as a list of samples. Picklable if the dataset is."""
+
+    def __init__(self, dataset: Any, randomness: Randomness, seed: int, rank: int) -> None:
+        self.dataset = dataset
+        self.randomness = randomness
+        self.seed = seed
+        self.rank = rank
+        self._one_by_one = not callable(getattr(dataset, "__getitems__", None))
+        self._epoch: int | None = None
+        self._held: list[Stream] | None = None  # looked for in the process that reads
+        self._probe: GlobalState | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_held": None, "_probe": None, "_epoch": None}
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitems__(self, request: Request) -> list[Any]:
+        """Read the samples of a micro-batch. In the training process its random state is put back after."""
+        if self.randomness == "off":
+            return self._read_plain(request)
+        if self._held is None:
+            self._held = find_streams(self.dataset)
+        state = save_global() if get_worker_info() is None else None
+        try:
+            return self._read_batch(request) if self.randomness == "batch" else self._read_samples(request)
+        finally:
+            set_address(None)
+            if state is not None:
+                restore_global(state)
+
+    def _read_plain(self, request: Request) -> list[Any]:
+        items: list[Any] = []
+        for epoch, ids in _by_epoch(request):
+            self._tell_epoch(epoch)
+            items += self._fetch(ids.tolist())
+        return items
+
+    def _read_batch(self, request: Request) -> list[Any]:
+        self._seed(fold("detdata.batch/1", self.seed, request.step, request.micro_step, self.rank))
+        return self._read_plain(request)
+
+    def _read_samples(self, request: Request) -> list[Any]:
+        items: list[Any] = []
+        for epoch, ids in _by_epoch(request):
+            self._tell_epoch(epoch)
+            whole = None if self._one_by_one else self._read_whole(ids.tolist())
+            items += self._read_each(epoch, ids) if whole is None else whole
+        return items
+
+    def _read_each(self, epoch: int, ids: Int64Array) -> list[Any]:
+        items = []
+        dataset, many = self.dataset, callable(getattr(self.dataset, "__getitems__", None))
+        for id, seed in zip(ids.tolist(), sample_seeds(self.seed, epoch, ids).tolist(), strict=True):
+            self._seed(seed)
+            set_address((self.seed, epoch, id))
+            items.append(dataset.__getitems__([id])[0] if many else dataset[id])
+        return items
+
+    def _read_whole(self, ids: list[int]) -> list[Any] | None:
+        """Read with one call of the dataset's `__getitems__`; None if it drew random numbers.
+
+        A read that drew none is what reading one by one with any seeds would have given, so it stands. One that did
+        draw would depend on the batch: from then on, samples are read one by one, each with its own seed.
+        """
+        if self._probe is None:
+            self._seed(0)
+            self._probe = save_global()
+        self._seed(0)
+        held = [stream_state(stream) for stream in self._held or ()]
+        watch()
+        try:
+            items = self._fetch(ids)
+        except NoSample:
+            items = []
+        untouched = held == [stream_state(stream) for stream in self._held or ()]
+        if untouched and not was_asked() and same_global(save_global(), self._probe):
+            return items
+        self._one_by_one = True
+        return None
+
+    def _fetch(self, ids: list[int]) -> list[Any]:
+        if callable(getattr(self.dataset, "__getitems__", None)):
+            return list(self.dataset.__getitems__(ids))
+        dataset = self.dataset
+        return [dataset[id] for id in ids]
+
+    def _seed(self, seed: int) -> None:
+        seed_global(seed)
+        if self._held:
+            seed_found(self._held, seed)
+
+    def _tell_epoch(self, epoch: int) -> None:
+        """Call the dataset's own `set_epoch`, where it has one, in the process that reads."""
+        if epoch != self._epoch:
+            self._epoch = epoch
+            set_epoch = getattr(self.dataset, "set_epoch", None)
+            if callable(set_epoch):
+                set_epoch(epoch)
+
+
+def _by_epoch(request: Request) -> Iterator[tuple[int, Int64Array]]:
+    if isinstance(request.epochs, int):
+        yield request.epochs, request.ids
+        return
+    cuts = np.flatnonzero(np.diff(request.epochs)) + 1
+    for ids, epochs in zip(np.split(request.ids, cuts), np.split(request.epochs, cuts), strict=True):
+        yield int(epochs[0]), ids
