@@ -8,7 +8,6 @@ JOBS   ?= 2
 # Always through the interpreter, never through scripts in bin/: their paths break when the folder is moved or copied.
 PY      := $(VENV)/bin/python
 STAMP   := $(VENV)/.installed
-DETDATA := $(PY) -c "import sys; from detdata.cli import main; sys.exit(main(prog_name='detdata'))"
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint golden bench clean
@@ -29,7 +28,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(STAMP)
-	@$(DETDATA) demo $(DEMO_ARGS)
+	@$(PY) -m detdata demo $(DEMO_ARGS)
 
 # The cheap checks first, pytest last: its summary is the end of the output.
 test: lint

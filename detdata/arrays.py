@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import reprlib
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -28,7 +29,7 @@ def as_int(value: object, name: str, *, low: int = 0, high: int | None = None, w
     7
     """
     if isinstance(value, (bool, np.bool_)) or not hasattr(type(value), "__index__"):
-        raise ArgumentTypeError(f"{name} must be an integer, got {value!r} of type {type(value).__name__}{why}")
+        raise ArgumentTypeError(f"{name} must be an integer, got {brief(value)} of type {type(value).__name__}{why}")
     try:
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError as error:  # an array of many elements has __index__ too
@@ -37,6 +38,18 @@ def as_int(value: object, name: str, *, low: int = 0, high: int | None = None, w
         limit = f"at least {low}" if high is None else f"in {low} … {high}"
         raise ArgumentValueError(f"{name} must be {limit}, got {number}{why}")
     return number
+
+
+def brief(value: object) -> str:
+    """Return a value's repr, cut to what a message can hold: a wrong argument may be a list of a million items.
+
+    >>> brief(list(range(10**6)))
+    '[0, 1, 2, 3, 4, 5, ...]'
+    """
+    return _brief.repr(value)
+
+
+_brief = reprlib.Repr()
 
 
 def as_seed(value: object, name: str = "seed") -> int:

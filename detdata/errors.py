@@ -53,7 +53,7 @@ class Difference:
     accept: str | None
 
     def __str__(self) -> str:
-        way = f'accept=("{self.accept}",)' if self.accept else "cannot be accepted: it would not load"
+        way = f'accept=("{self.accept}",)' if self.accept else "set it up as it was saved; this cannot be accepted"
         return f"{self.field}\n    saved  {self.saved}\n    found  {self.found}\n    go on  {way}"
 
 

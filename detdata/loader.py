@@ -7,25 +7,27 @@ handed out is noted, and the loop's position moves when the batch arrives, howev
 from __future__ import annotations
 
 import inspect
+import logging
 from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, final, get_args
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset, Sampler
+from torch.utils.data import DataLoader, IterableDataset, Sampler, default_collate
 
 from detdata.arrays import as_int, as_seed
 from detdata.errors import ArgumentTypeError, ArgumentValueError, DetdataError, StateMismatch
 from detdata.keys import fold
-from detdata.loader_state import FORMAT, compare, continued, read_state, seed_of
+from detdata.loader_state import FORMAT, compare, compare_step, continued, read_state, seed_of
 from detdata.plans import Plan
 from detdata.plans.batch import check_division
 from detdata.plans.plan import MAX_STEP
 from detdata.plans.shards import count_parts, parts
 from detdata.progress import Progress
-from detdata.reading import Randomness, Reader, Request
+from detdata.reading import Randomness, Reader, Request, as_is
 from detdata.topology import Topology
 
+_log = logging.getLogger("detdata")
 _DECIDED_BY_THE_PLAN = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last")
 _PASSED_ON = frozenset(inspect.signature(DataLoader.__init__).parameters) - {"self", "dataset", *_DECIDED_BY_THE_PLAN}
 
@@ -78,7 +80,10 @@ class Loader:
         self.plan = plan
         self.topology = Topology.detect() if topology is None else topology
         self.micro_steps = as_int(micro_steps, "micro_steps", low=1)
-        check_division(plan.batch_size, self.topology.world_size, self.micro_steps)
+        # Which of a plan's batch sizes this topology is for shows when a position is loaded; one of them must fit.
+        parts_of_a_batch = self.topology.world_size * self.micro_steps
+        sizes = [size for _, size in plan.resizes if size % parts_of_a_batch == 0]
+        check_division(sizes[0] if sizes else plan.batch_size, self.topology.world_size, self.micro_steps)
         self.randomness: Randomness = randomness
         self.seed = seed_of(plan) if seed is None else as_seed(seed)
         self._step = self._micro = 0
@@ -86,11 +91,12 @@ class Loader:
         self._requests = _Requests(self.topology, self.micro_steps)
         # A generator of the loader's own: without one, torch draws from the global stream at every `iter`.
         self._generator = torch.Generator()
+        collate = dataloader_kwargs.get("collate_fn") or default_collate
         self._torch_loader: DataLoader[Any] = DataLoader(
-            Reader(dataset, randomness, self.seed, self.topology.rank),  # type: ignore[arg-type]
+            Reader(dataset, randomness, self.seed, self.topology.rank, collate),  # type: ignore[arg-type]
             batch_sampler=self._requests,  # type: ignore[arg-type]
             num_workers=as_int(num_workers, "num_workers"),
-            **{"generator": self._generator, **dataloader_kwargs},
+            **{"generator": self._generator, **dataloader_kwargs, "collate_fn": as_is},
         )
 
     @property
@@ -112,7 +118,8 @@ class Loader:
     @property
     def remaining(self) -> int:
         """Micro-batches of this rank from here to the end of the current epoch."""
-        return self._count(self._step, self.plan.first_step(self.plan.epoch(self._step) + 1)) - self._micro
+        left = self._count(self._step, self.plan.first_step(self.plan.epoch(self._step) + 1)) - self._micro
+        return max(left, 0)  # below where this rank has no part of a short last batch that others are in the middle of
 
     def _count(self, first: int, last: int) -> int:
         return count_parts(self.plan, first, last, self.topology.rank, self.micro_steps)
@@ -144,7 +151,8 @@ class Loader:
         for batch in self._torch_loader:
             self._check_pass(mine)
             step, micro = handed.popleft()
-            self._step, self._micro = (step, micro + 1) if micro + 1 < self.micro_steps else (step + 1, 0)
+            last = micro + 1 == self.micro_steps or micro + 1 == self._count(step, step + 1)  # a short batch has fewer
+            self._step, self._micro = (step + 1, 0) if last else (step, micro + 1)
             yield batch
             self._check_pass(mine)
         self._step, self._micro = stop, 0  # of a short last batch this rank may have had no part
@@ -161,7 +169,7 @@ class Loader:
 
         Raises ValueError for a count at which no step begins, naming the two nearest ones.
         """
-        self._move(self.plan, self.plan.step(consumed_samples), 0)
+        self._move(self.plan, self.plan.step(as_int(consumed_samples, "consumed_samples")), 0)
 
     def _move(self, plan: Plan, step: int, micro: int) -> None:
         check_division(plan.batch_size_at(step), self.topology.world_size, self.micro_steps)
@@ -188,7 +196,19 @@ class Loader:
         micro = saved.progress.micro_step
         if micro and saved.micro_steps != self.micro_steps:
             found.append(("micro_steps", f"{saved.micro_steps} (saved after {micro} of them)", str(self.micro_steps)))
+        elif micro and not found:
+            found += compare_step(saved, self.plan)
         return found
+
+    def batch_size_change(self, state: Mapping[str, Any]) -> tuple[int, int] | None:
+        """Return (saved, present) global batch size if loading this state would go on with another one, else None.
+
+        A plan made with `resized` says so itself and is no change here. Changes nothing; raises UnknownFormat.
+        """
+        saved = read_state(state)
+        step = saved.progress.global_step
+        sizes = saved.plan.batch_size_at(step), continued(saved, self.plan).batch_size_at(step)
+        return sizes if sizes[0] != sizes[1] and not (self.plan.resizes or self.plan.skips) else None
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state, on any world size and number of workers, and from a step's edge on any micro_steps.
@@ -207,7 +227,10 @@ class Loader:
             )
         saved = read_state(state)
         progress = saved.progress
-        self._move(continued(saved, self.plan), progress.global_step, progress.micro_step)
+        plan = continued(saved, self.plan)
+        if plan not in (self.plan, saved.plan):
+            _log.info("batch size is %d from step %d on", self.plan.batch_size, progress.global_step)
+        self._move(plan, progress.global_step, progress.micro_step)
 
 
 @final
@@ -247,6 +270,8 @@ def _check_dataset(dataset: Any, plan: Plan) -> None:
         )
     if not hasattr(dataset, "__len__"):
         return
+    if len(dataset) == 0:
+        raise ArgumentValueError(f"dataset is empty (a {type(dataset).__name__} of length 0): check its path or filter")
     size, bound = len(dataset), plan.order.id_bound
     if size != bound:
         raise ArgumentValueError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -14,7 +13,6 @@ from detdata.records import Spec, canonical_json, from_spec
 
 FORMAT = "detdata.loader/1"
 _KEYS = frozenset({"format", "plan", "seed", "randomness", "micro_steps", "progress"})
-_log = logging.getLogger("detdata")
 
 
 class Saved(NamedTuple):
@@ -45,6 +43,12 @@ def read_state(state: Mapping[str, Any]) -> Saved:
             f"state contradicts itself: consumed_samples is {progress.consumed_samples}, "
             f"but the plan has consumed {consumed} at global_step {progress.global_step}"
         )
+    epoch = plan.epoch(progress.global_step)
+    if epoch != progress.epoch:
+        raise UnknownFormat(
+            f"state contradicts itself: epoch is {progress.epoch}, "
+            f"but global_step {progress.global_step} of the plan begins in epoch {epoch}"
+        )
     micro_steps = as_int(state["micro_steps"], "micro_steps", low=1)
     as_int(progress.micro_step, "micro_step", high=micro_steps - 1)
     return Saved(plan, as_seed(state["seed"]), str(state["randomness"]), micro_steps, progress)
@@ -65,13 +69,22 @@ def compare(saved: Saved, plan: Plan, seed: int, randomness: str) -> list[tuple[
     return found
 
 
+def compare_step(saved: Saved, plan: Plan) -> list[tuple[str, str, str]]:
+    """Return what would cut the step under way, of which some micro-batches are done, out of other samples."""
+    step = saved.progress.global_step
+    was, now = saved.plan, continued(saved, plan)
+    if was.batch_size_at(step) == now.batch_size_at(step) and was.digest(step, step + 1) == now.digest(step, step + 1):
+        return []
+    done = f"saved after {saved.progress.micro_step} of {saved.micro_steps} micro-batches of step {step}"
+    return [("batches", f"{_changes(was)} ({done})", f"{_changes(now)}; change it from step {step + 1} on")]
+
+
 def continued(saved: Saved, plan: Plan) -> Plan:
     """Return the plan to go on with: the saved one up to the saved step, then as the present one says."""
     if plan.resizes or plan.skips:
         return plan  # its past is the saved one's: `compare` has seen to that
     if plan.batch_size == saved.plan.batch_size:
         return saved.plan  # rebuilt from its arguments alone: the changes made on the way are in the state
-    _log.info("batch size is %d from step %d on", plan.batch_size, saved.progress.global_step)
     return saved.plan.resized(saved.progress.global_step, plan.batch_size)
 
 

@@ -27,6 +27,8 @@ _M1 = np.uint64(0x9E3779B97F4A7C15)  # odd part of 2**64 / golden ratio, as in S
 _M2 = np.uint64(0xD6E8FEB86659FD93)  # multiplier of the "rrmxmx" mixer by Pelle Evensen, 2018
 _HALF = np.uint64(32)
 
+_work: list[UInt64Array] = []  # at most one: 256 KiB of fresh pages a call would cost a third of its time
+
 
 def permute(positions: Int64Array, n: int, key: int) -> Int64Array:
     """Return the image of each position under the permutation of [0, n) that `key` selects.
@@ -76,7 +78,10 @@ def _large(values: Int64Array, n: int, key: int, *, inverse: bool) -> Int64Array
     keys = _round_keys(key)
     flat = values.reshape(-1).view(np.uint64)
     result = np.empty(flat.size, dtype=np.uint64)
-    work = np.empty((4, min(flat.size, _CHUNK)), dtype=np.uint64)
+    try:  # taken away while in use, so a thread or a signal handler that comes in between gets one of its own
+        work = _work.pop()
+    except IndexError:
+        work = np.empty((4, _CHUNK), dtype=np.uint64)
     for start in range(0, flat.size, _CHUNK):
         out = result[start : start + _CHUNK]
         _network(flat[start : start + _CHUNK], out, a, b, keys, work, inverse=inverse)
@@ -85,6 +90,8 @@ def _large(values: Int64Array, n: int, key: int, *, inverse: bool) -> Int64Array
             walked = np.empty(outside.size, dtype=np.uint64)
             _network(out[outside], walked, a, b, keys, work, inverse=inverse)
             out[outside] = walked
+    if not _work:
+        _work.append(work)
     return result.view(np.int64).reshape(values.shape)
 
 

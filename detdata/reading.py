@@ -1,4 +1,4 @@
-"""What torch's DataLoader sees in place of the user's dataset: reads one micro-batch with its random state.
+"""What torch's DataLoader sees in place of the user's dataset: reads and collates one micro-batch, randomness seeded.
 
 The batch sampler hands the worker one object for each micro-batch, ids with their epochs; torch's map-style fetcher
 passes it whole to `__getitems__`. So the epoch travels with the ids, and persistent workers cannot miss it.
@@ -6,7 +6,7 @@ passes it whole to `__getitems__`. So the epoch travels with the ids, and persis
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple, TypeAlias, final
 
 import numpy as np
@@ -26,6 +26,7 @@ from detdata.streams import (
 )
 
 Randomness: TypeAlias = Literal["sample", "batch", "off"]
+Collate: TypeAlias = Callable[[list[Any]], Any]
 
 
 class Request(NamedTuple):
@@ -39,10 +40,15 @@ class Request(NamedTuple):
 
 @final
 class Reader:
-    """A map-style dataset that reads a `Request` as a list of samples. Picklable if the dataset is."""
+    """A map-style dataset that reads a `Request` as one collated batch. Picklable if dataset and collate_fn are.
 
-    def __init__(self, dataset: Any, randomness: Randomness, seed: int, rank: int) -> None:
+    Collating happens here, not in torch's fetcher after it, because collate functions draw random numbers too (a
+    masked-language-model collator does); so it is seeded, and in the training process the streams are put back after.
+    """
+
+    def __init__(self, dataset: Any, randomness: Randomness, seed: int, rank: int, collate: Collate) -> None:
         self.dataset = dataset
+        self.collate = collate
         self.randomness = randomness
         self.seed = seed
         self.rank = rank
@@ -57,15 +63,22 @@ class Reader:
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def __getitems__(self, request: Request) -> list[Any]:
-        """Read the samples of a micro-batch. In the training process its random state is put back after."""
+    def __getitems__(self, request: Request) -> Any:
+        """Read a micro-batch. In the training process the global random state is put back after."""
         if self.randomness == "off":
-            return self._read_plain(request)
+            return self.collate(self._read_plain(request))
         if self._held is None:
-            self._held = find_streams(self.dataset)
+            self._held = find_streams([self.dataset, self.collate])
         state = save_global() if get_worker_info() is None else None
+        batch_seed = fold("detdata.batch/1", self.seed, request.step, request.micro_step, self.rank)
         try:
-            return self._read_batch(request) if self.randomness == "batch" else self._read_samples(request)
+            if self.randomness == "batch":
+                self._seed(batch_seed)
+                return self.collate(self._read_plain(request))
+            samples = self._read_samples(request)
+            set_address(None)
+            self._seed(batch_seed)  # else what is drawn here would hang on the last sample, or on how it was read
+            return self.collate(samples)
         finally:
             set_address(None)
             if state is not None:
@@ -77,10 +90,6 @@ class Reader:
             self._tell_epoch(epoch)
             items += self._fetch(ids.tolist())
         return items
-
-    def _read_batch(self, request: Request) -> list[Any]:
-        self._seed(fold("detdata.batch/1", self.seed, request.step, request.micro_step, self.rank))
-        return self._read_plain(request)
 
     def _read_samples(self, request: Request) -> list[Any]:
         items: list[Any] = []
@@ -148,3 +157,8 @@ def _by_epoch(request: Request) -> Iterator[tuple[int, Int64Array]]:
     cuts = np.flatnonzero(np.diff(request.epochs)) + 1
     for ids, epochs in zip(np.split(request.ids, cuts), np.split(request.epochs, cuts), strict=True):
         yield int(epochs[0]), ids
+
+
+def as_is(batch: Any) -> Any:
+    """Collate what is collated already: what torch's fetcher gets for its collate_fn."""
+    return batch

@@ -70,7 +70,7 @@ def from_spec(spec: Mapping[str, Any]) -> Any:
     >>> detdata.from_spec({"format": "detdata.shuffle/1", "n": 10, "seed": 3}) == detdata.Shuffle(10, seed=3)
     True
     """
-    _check_depth(spec, 0)
+    _check_depth(spec, 0, 0)
     if not isinstance(spec, Mapping):
         raise ArgumentTypeError(f"spec must be a dict, got {type(spec).__name__}")
     if "format" not in spec:
@@ -89,12 +89,16 @@ def from_spec(spec: Mapping[str, Any]) -> Any:
     return build(dict(spec))
 
 
-def _check_depth(value: object, depth: int) -> None:
-    if depth > MAX_DEPTH:
+def _check_depth(value: object, mappings: int, lists: int) -> None:
+    if mappings > MAX_DEPTH or lists > 3 * MAX_DEPTH:  # a Concat holds its sources two lists further in
         raise UnknownFormat(f"spec is nested more than {MAX_DEPTH} deep")
-    if isinstance(value, Mapping):
+    if isinstance(value, list):
+        for item in value:
+            if type(item) is list or type(item) is dict:  # most items are integers of long run lists
+                _check_depth(item, mappings, lists + 1)
+    elif isinstance(value, Mapping):
         for item in value.values():
-            _check_depth(item, depth + 1)
+            _check_depth(item, mappings + 1, lists)
 
 
 def _unknown(format: object) -> str:

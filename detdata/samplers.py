@@ -9,6 +9,8 @@ by `consumed_samples`, which the training loop counts, or use `detdata.Loader`, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
+from operator import length_hint
 from typing import Any, Literal, final
 
 import numpy as np
@@ -21,11 +23,11 @@ from detdata.orders.base import MAX_EPOCH
 from detdata.plans import Plan
 from detdata.plans.batch import check_division
 from detdata.plans.plan import MAX_STEP
-from detdata.plans.shards import parts
+from detdata.plans.shards import blocks, count_parts
 from detdata.topology import Topology
 
 _FORMAT = "detdata.distributed_sampler/1"
-_CHUNK = 16384
+_CHUNK = 8192
 
 
 @final
@@ -81,7 +83,8 @@ class DistributedSampler(Sampler[int]):
         self.total_size = self.num_samples * self.num_replicas
         self.epoch = 0
         self._start = 0  # of this rank's samples, where the next pass begins
-        self._handed = 0
+        self._made = 0
+        self._live: Iterator[int] | None = None
 
     def _make_order(self, seed: int) -> Order:
         if not self.shuffle:
@@ -94,6 +97,9 @@ class DistributedSampler(Sampler[int]):
         return self.num_samples
 
     def __iter__(self) -> Iterator[int]:
+        return chain.from_iterable(self._chunks())  # hands out each id without running any Python
+
+    def _chunks(self) -> Iterator[Iterator[int]]:
         epoch, place = self.epoch, self._start
         self._handed = place
         chunk = 512
@@ -102,15 +108,23 @@ class DistributedSampler(Sampler[int]):
             positions = np.arange(place, stop, dtype=np.int64) * self.num_replicas + self.rank
             ids = self._order.take(positions % self._size, epoch).tolist()
             last = ids.pop() if stop == self.num_samples else None
-            for place, id in enumerate(ids, place + 1):  # noqa: B020  the count goes on from where it is
-                self._handed = place
-                yield id
+            live = iter(ids)
+            self._made, self._live = place + len(ids), live
+            yield live
             if last is not None:  # the pass is over as soon as its last id is out, whether or not anyone asks again
-                place = stop
                 if self.epoch == epoch:
                     self.epoch, self._start, self._handed = epoch + 1, 0, 0
-                yield last
-            chunk = _CHUNK
+                yield iter((last,))
+            place, chunk = stop, _CHUNK
+
+    @property
+    def _handed(self) -> int:
+        """How many of this rank's samples are out: those made, less those that still wait in the list's iterator."""
+        return self._made - (0 if self._live is None else length_hint(self._live))
+
+    @_handed.setter
+    def _handed(self, count: int) -> None:
+        self._made, self._live = count, None
 
     def set_epoch(self, epoch: int) -> None:
         """Go to the start of an epoch. Naming the present one changes nothing, so a pending resume stays.
@@ -190,7 +204,8 @@ class DistributedSampler(Sampler[int]):
         }
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_start": self._handed}  # a copy goes on where the handing-out stood
+        place = self._handed  # a copy goes on where the handing-out stood
+        return {**self.__dict__, "_start": place, "_made": place, "_live": None}
 
 
 @final
@@ -228,21 +243,27 @@ class BatchSampler(Sampler[list[int]]):
 
     def __len__(self) -> int:
         """Batches of this rank in a whole epoch (the present one), also after a resume."""
-        return self.plan.steps(self.epoch) * self.micro_steps
+        epoch = self.epoch
+        return self._count(self.plan.first_step(epoch), self.plan.first_step(epoch + 1))
+
+    def _count(self, first: int, last: int) -> int:
+        return count_parts(self.plan, first, last, self.topology.rank, self.micro_steps)
 
     def __iter__(self) -> Iterator[list[int]]:
         self._handed = start = self._start
         stop = self.plan.first_step(self.plan.epoch(start[0]) + 1)
         rank, ranks = self.topology.rank, self.topology.world_size
-        for part in parts(self.plan, start, stop, rank, ranks, self.micro_steps):
-            following = (part.step, part.micro_step + 1)
-            if following[1] == self.micro_steps:
-                following = (part.step + 1, 0)
-            if self._start == start:  # nobody moved the sampler meanwhile
-                self._handed = following
-                if following[0] == stop:
-                    self._start = following
-            yield part.ids.tolist()
+        for block in blocks(self.plan, start, stop, rank, ranks, self.micro_steps):
+            step, micro = block.step, block.micro_step
+            for ids in block.ids.tolist():
+                micro += 1
+                if micro == self.micro_steps:
+                    step, micro = step + 1, 0
+                if self._start == start:  # nobody moved the sampler meanwhile
+                    self._handed = (step, micro)
+                    if step == stop:
+                        self._start = self._handed
+                yield ids
         if self._start == start:
             self._start = self._handed = (stop, 0)
 

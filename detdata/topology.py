@@ -151,6 +151,8 @@ def _from_environment(environment: Mapping[str, str]) -> Topology:
                 )
         if "SLURM_NTASKS" in environment:
             return _from_variables(environment, "SLURM_PROCID", "SLURM_NTASKS")
+        if environment["SLURM_PROCID"].strip() != "0":  # 0 alone is a batch script of one task
+            return _from_variables(environment, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS")  # says what is missing
     return Topology()
 
 

@@ -24,8 +24,9 @@ NAMES = {
     "CheckpointBroken", "CheckpointMismatch", "DetdataError", "Difference", "StateMismatch", "UnknownFormat",
 }  # fmt: skip
 
-COMMANDS: dict[str, set[str]] = {
+COMMANDS = {
     "detdata": {"--help", "--version"},
+    "detdata demo": {"--fault", "--help", "--json", "--kill-step", "--out", "--seed", "--small"},
 }
 
 

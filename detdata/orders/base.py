@@ -13,7 +13,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from detdata.arrays import Int64Array, as_int, as_int64
+from detdata.arrays import Int64Array, as_int, as_int64, brief
 from detdata.errors import ArgumentTypeError
 from detdata.records import Spec, canonical_json, from_spec
 
@@ -112,6 +112,9 @@ class Order(ABC):
 def as_order(value: object, name: str) -> Order:
     """Return `value` if it is an order, else raise a TypeError that says how to make one."""
     if not isinstance(value, Order):
-        hint = f"; for a plain shuffle of {value} samples pass Shuffle({value})" if type(value) is int else ""
-        raise ArgumentTypeError(f"{name} must be an order, got {value!r} of type {type(value).__name__}{hint}")
+        count = str(value) if type(value) is int else "len(dataset)"
+        raise ArgumentTypeError(
+            f"{name} must be an order, got {brief(value)} of type {type(value).__name__}; "
+            f"for a plain shuffle pass Shuffle({count})"
+        )
     return value

@@ -10,7 +10,7 @@ apart. Windows are cut anew each epoch, so which blocks meet changes. Fixed in d
 
 from __future__ import annotations
 
-from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -20,7 +20,7 @@ from detdata.arrays import MAX_SIZE, Int64Array, as_int, as_int64, as_seed
 from detdata.errors import ArgumentTypeError, ArgumentValueError
 from detdata.keys import fold
 from detdata.orders.base import Order, as_order
-from detdata.orders.compose import Concat
+from detdata.orders.compose import Concat, read_runs
 from detdata.orders.shuffle import Sequential
 from detdata.permutation import permute, unpermute
 from detdata.records import Spec, from_spec, register_format
@@ -39,7 +39,7 @@ class BlockShuffle(Order):
     [6, 5, 7, 2, 1, 0, 4, 3]
     """
 
-    __slots__ = ("_edges", "_inner", "_seed", "_window")
+    __slots__ = ("_edges", "_inner", "_known", "_seed", "_window")
 
     def __init__(
         self, block_sizes: npt.ArrayLike | Order, seed: int = 0, window: int = 16, *, order: Order | None = None
@@ -60,6 +60,7 @@ class BlockShuffle(Order):
         self._edges.flags.writeable = False
         self._seed = as_seed(seed)
         self._window = as_int(window, "window", low=1, high=MAX_SIZE)
+        self._known: tuple[tuple[int, _Layout], ...] = ()
 
     @property
     def size(self) -> int:
@@ -96,7 +97,7 @@ class BlockShuffle(Order):
         }
 
     def _take(self, positions: Int64Array, epoch: int) -> Int64Array:
-        layout = _layout(self, epoch)
+        layout = self._layout(epoch)
         window = np.searchsorted(layout.windows, positions, side="right") - 1
         places = self._within(positions, window, layout, epoch, inverse=False)
         at = np.searchsorted(layout.starts, places, side="right") - 1  # which block of the permuted sequence
@@ -104,7 +105,7 @@ class BlockShuffle(Order):
         return self._inner._take(rows, epoch)
 
     def _find(self, ids: Int64Array, epoch: int) -> Int64Array:
-        layout = _layout(self, epoch)
+        layout = self._layout(epoch)
         rows = self._inner._find(ids, epoch)
         block = np.searchsorted(self._edges, rows, side="right") - 1
         at = unpermute(block.astype(np.int64), self._edges.size - 1, self._key("blocks", epoch))
@@ -116,15 +117,30 @@ class BlockShuffle(Order):
         mapping = unpermute if inverse else permute
         flat, owner = values.reshape(-1), np.asarray(window).reshape(-1)
         by_window = np.argsort(owner, kind="stable")
-        cuts = np.flatnonzero(np.diff(owner[by_window], prepend=-1))
+        cuts = np.flatnonzero(np.diff(owner[by_window], prepend=-1)).tolist()
         result = np.empty_like(flat)
-        for begin, end in zip(cuts, np.append(cuts[1:], flat.size), strict=True):
+        for begin, end in pairwise([*cuts, flat.size]):
             mine = by_window[begin:end]
             number = int(owner[mine[0]])
             start, stop = int(layout.windows[number]), int(layout.windows[number + 1])
             key = self._key("rows", epoch, number)
             result[mine] = mapping(flat[mine] - start, stop - start, key) + start
         return result.reshape(values.shape)
+
+    def _layout(self, epoch: int) -> _Layout:
+        """This epoch's sequence of blocks; of the last two epochs asked for it is kept. O(blocks).
+
+        Kept here and not in a table by value, as comparing an order of many blocks costs as much as its spec.
+        """
+        for known, layout in self._known:
+            if known == epoch:
+                return layout
+        sizes = self.block_sizes
+        blocks = permute(np.arange(sizes.size, dtype=np.int64), sizes.size, self._key("blocks", epoch))
+        starts = np.concatenate([[0], np.cumsum(sizes[blocks])]).astype(np.int64)
+        layout = _Layout(blocks, starts, np.append(starts[: -1 : self._window], starts[-1]))
+        self._known = ((epoch, layout), *self._known[:1])  # replaced whole, so threads see no half
+        return layout
 
     def _key(self, use: str, *path: int) -> int:
         return fold("detdata.block_shuffle/1", use, self._seed, *path)
@@ -138,15 +154,6 @@ class _Layout(NamedTuple):
     windows: Int64Array  # int64[windows + 1], the starts of the windows and the end
 
 
-@lru_cache(maxsize=4)  # O(blocks) a layout; a pure function of its arguments
-def _layout(order: BlockShuffle, epoch: int) -> _Layout:
-    sizes = order.block_sizes
-    blocks = permute(np.arange(sizes.size, dtype=np.int64), sizes.size, order._key("blocks", epoch))
-    starts = np.concatenate([[0], np.cumsum(sizes[blocks])]).astype(np.int64)
-    windows = np.append(starts[: -1 : order._window], starts[-1])
-    return _Layout(blocks, starts, windows)
-
-
 def _blocks_of(order: Order) -> Int64Array:
     if isinstance(order, (Concat, BlockShuffle)):
         return order.block_sizes
@@ -157,13 +164,7 @@ def _blocks_of(order: Order) -> Int64Array:
 
 
 def _build(spec: Spec) -> BlockShuffle:
-    runs: Any = np.array(spec["blocks"], dtype=object)
-    if runs.ndim != 2 or runs.shape[1] != 2:
-        raise ArgumentValueError(f"blocks must be pairs of [size, count], got {str(spec['blocks'])[:80]}")
-    size = as_int64(runs[:, 0].tolist(), "blocks", below=MAX_SIZE + 1, what="block size")
-    count = as_int64(runs[:, 1].tolist(), "blocks", below=2**31, what="count of blocks")
-    if sum(count.tolist()) > 2**31:  # 16 GiB of block sizes: no corpus, but a spec made to exhaust the memory
-        raise ArgumentValueError(f"blocks names {sum(count.tolist())} blocks; at most 2**31 are read from a spec")
+    size, count = read_runs(spec["blocks"], "blocks", below=MAX_SIZE + 1, what="block size")
     inner = None if spec["order"] is None else as_order(from_spec(spec["order"]), "order")
     return BlockShuffle(np.repeat(size, count), spec["seed"], spec["window"], order=inner)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any, TypeAlias, final
 
 import numpy as np
@@ -13,6 +12,8 @@ from detdata.arrays import MAX_SIZE, Int64Array, as_int64
 from detdata.errors import ArgumentTypeError, ArgumentValueError, OutOfRange
 from detdata.orders.base import Order, as_order
 from detdata.records import Spec, from_spec, register_format
+
+MAX_READ = 2**31  # items that the runs of a spec may stand for: more is a spec made to exhaust the memory
 
 _Mapping: TypeAlias = Callable[[Order, Int64Array], Int64Array]
 
@@ -30,7 +31,7 @@ class Subset(Order):
     [5, 7, 70]
     """
 
-    __slots__ = ("_ids", "_inner")
+    __slots__ = ("_ids", "_inner", "_known")
 
     def __init__(self, order: Order, ids: npt.ArrayLike) -> None:
         self._inner = as_order(order, "order")
@@ -43,6 +44,7 @@ class Subset(Order):
             raise ArgumentValueError(f"ids has {flat.size - self._ids.size} repeated ids; a subset has each id once")
         self._inner._find(self._ids, 0)  # raises for an id that the inner order does not have
         self._ids.flags.writeable = False
+        self._known: tuple[tuple[int, Int64Array], ...] = ()
 
     @property
     def size(self) -> int:
@@ -62,21 +64,28 @@ class Subset(Order):
         return {"format": "detdata.subset/1", "order": self._inner.spec(), "runs": runs}
 
     def _take(self, positions: Int64Array, epoch: int) -> Int64Array:
-        return self._inner._take(_places(self, epoch)[positions], epoch)
+        return self._inner._take(self._places(epoch)[positions], epoch)
 
     def _find(self, ids: Int64Array, epoch: int) -> Int64Array:
         index = np.minimum(np.searchsorted(self._ids, ids), self._ids.size - 1)
         outside = self._ids[index] != ids
         if outside.any():
             raise OutOfRange(f"ids: sample id {int(ids[outside].flat[0])} is not in this subset of {self.size}")
-        return np.searchsorted(_places(self, epoch), self._inner._find(ids, epoch)).astype(np.int64)
+        return np.searchsorted(self._places(epoch), self._inner._find(ids, epoch)).astype(np.int64)
 
+    def _places(self, epoch: int) -> Int64Array:
+        """The inner positions of an epoch's samples, sorted; of the last two epochs asked for they are kept.
 
-@lru_cache(maxsize=4)  # the inner positions of an epoch's samples, sorted; a pure function of its arguments
-def _places(subset: Subset, epoch: int) -> Int64Array:
-    places = np.sort(subset._inner._find(subset._ids, epoch))
-    places.flags.writeable = False
-    return places
+        Kept here and not in a table by value: comparing a large subset with another costs as much as its spec, and
+        subsets of subsets would each time be worked out from the bottom. Replaced whole, so threads see no half.
+        """
+        for known, places in self._known:
+            if known == epoch:
+                return places
+        places = np.sort(self._inner._find(self._ids, epoch))
+        places.flags.writeable = False
+        self._known = ((epoch, places), *self._known[:1])
+        return places
 
 
 @final
@@ -150,23 +159,45 @@ def _edges(sizes: list[int]) -> Int64Array:
     return edges
 
 
+def read_runs(rows: Any, name: str, *, below: int, what: str) -> tuple[Int64Array, Int64Array]:
+    """Return the two columns of a spec's run-length list, checked before anything of the runs' length is allocated.
+
+    below: bound of the first column, whose entries are called `what`. Raises ValueError, TypeError, IndexError.
+    """
+    runs: Any = np.array(rows, dtype=object) if isinstance(rows, list) else None
+    if runs is None or runs.ndim != 2 or runs.shape[1] != 2:
+        raise ArgumentValueError(f"{name} must be a list of pairs [{what}, count], got {str(rows)[:80]}")
+    wrong = next((item for item in runs.flat if type(item) is not int), None)
+    if wrong is not None:
+        raise ArgumentTypeError(
+            f"{name} must be pairs of integers, got {str(wrong)[:80]} of type {type(wrong).__name__}"
+        )
+    first = as_int64(runs[:, 0].tolist(), name, below=below, what=what)
+    count = as_int64(runs[:, 1].tolist(), name, below=MAX_READ + 1, what="count")
+    total = sum(count.tolist())  # Python integers: the sum may pass 2**63
+    if (count < 1).any():
+        raise ArgumentValueError(f"{name}: every count must be at least 1, got {int(count.min())}")
+    if total > MAX_READ:
+        raise ArgumentValueError(f"{name} has runs of {total} items in all; at most 2**31 are read from a spec")
+    return first, count
+
+
 def _build_subset(spec: Spec) -> Subset:
     order = as_order(from_spec(spec["order"]), "order")
-    runs: Any = np.array(spec["runs"], dtype=object)
-    if runs.ndim != 2 or runs.shape[1] != 2:
-        raise ArgumentValueError(f"runs must be pairs of [first, count], got {str(spec['runs'])[:80]}")
-    first = as_int64(runs[:, 0].tolist(), "runs", below=order.id_bound, what="sample id")
-    count = as_int64(runs[:, 1].tolist(), "runs", below=order.size + 1, what="count")
-    if int(count.sum()) > order.size or (count < 1).any():  # checked before anything of that size is allocated
+    first, count = read_runs(spec["runs"], "runs", below=order.id_bound, what="sample id")
+    if int(count.sum()) > order.size:
         raise ArgumentValueError(f"runs name {int(count.sum())} ids of an order that has {order.size}")
-    return Subset(order, np.concatenate([np.arange(f, f + c) for f, c in zip(first, count, strict=True)]))
+    return Subset(order, np.repeat(first - np.cumsum(count) + count, count) + np.arange(int(count.sum())))
 
 
 def _build_concat(spec: Spec) -> Concat:
-    pairs = [(name, as_order(from_spec(order), f"sources[{name!r}]")) for name, order in spec["sources"]]
-    if len({name for name, _ in pairs}) != len(pairs):
-        raise ArgumentValueError(f"sources: names must differ, got {[name for name, _ in pairs]}")
-    return Concat(dict(pairs))
+    sources = spec["sources"]
+    if not isinstance(sources, list) or any(not isinstance(pair, list) or len(pair) != 2 for pair in sources):
+        raise ArgumentTypeError(f"sources must be a list of pairs [name, spec], got {str(sources)[:80]}")
+    names = [name for name, _ in sources]
+    if any(not isinstance(name, str) for name in names) or len(set(names)) != len(names):
+        raise ArgumentValueError(f"sources: names must be strings that differ, got {str(names)[:200]}")
+    return Concat({name: as_order(from_spec(order), f"sources[{name!r}]") for name, order in sources})
 
 
 register_format("detdata.subset/1", ("order", "runs"), _build_subset)

@@ -15,7 +15,7 @@ from detdata.arrays import Int64Array
 from detdata.plans.batch import check_division
 from detdata.plans.plan import Plan
 
-_CHUNK = 16384  # ids made at once, after a first chunk of one step: the first batch must not wait for the others
+_CHUNK = 8192  # ids made at once, after a first chunk of one step: the first batch must not wait for the others
 
 
 class Part(NamedTuple):
@@ -27,10 +27,32 @@ class Part(NamedTuple):
     epochs: Int64Array | int  # an int where all rows are of one epoch
 
 
+class Block(NamedTuple):
+    """Parts of one length that follow each other: those of micro step `micro_step` of `step`, and on."""
+
+    step: int
+    micro_step: int
+    ids: Int64Array  # int64[parts, samples of a part]
+    epochs: Int64Array | int
+
+
 def parts(
     plan: Plan, start: tuple[int, int], stop: int | None, rank: int, world_size: int, micro_steps: int
 ) -> Iterator[Part]:
     """Yield a rank's parts from (step, micro step) `start` on, up to step `stop` or for ever."""
+    for block in blocks(plan, start, stop, rank, world_size, micro_steps):
+        step, micro = block.step, block.micro_step
+        for ids in block.ids:
+            yield Part(step, micro, ids, block.epochs)
+            micro += 1
+            if micro == micro_steps:
+                step, micro = step + 1, 0
+
+
+def blocks(
+    plan: Plan, start: tuple[int, int], stop: int | None, rank: int, world_size: int, micro_steps: int
+) -> Iterator[Block]:
+    """Yield what `parts` yields, as many at a time as were made at once."""
     step, skip = start
     wanted = 1
     while stop is None or step < stop:
@@ -40,17 +62,15 @@ def parts(
             for micro in range(skip, micro_steps):
                 part = plan.shard(step, rank, world_size, micro, micro_steps)
                 if part.ids.size:
-                    yield Part(step, micro, part.ids, part.epochs)
+                    yield Block(step, micro, part.ids[np.newaxis], part.epochs)
             step, skip = step + 1, 0
             continue
         mine = place.batch_size // world_size
         count = min(place.full, max(1, wanted // mine), _CHUNK if stop is None else stop - step)
         grid = place.batch_size // micro_steps
-        rows = np.arange(count * micro_steps, dtype=np.int64) * grid + place.q
+        rows = np.arange(skip, count * micro_steps, dtype=np.int64) * grid + place.q
         q = rows[:, np.newaxis] + np.arange(rank, grid, world_size, dtype=np.int64)
-        ids = plan.order._take(plan._epochs.positions(place.epoch, q), place.epoch)
-        for index in range(skip, count * micro_steps):
-            yield Part(step + index // micro_steps, index % micro_steps, ids[index], place.epoch)
+        yield Block(step, skip, plan.order._take(plan._epochs.positions(place.epoch, q), place.epoch), place.epoch)
         step, skip, wanted = step + count, 0, min(max(wanted, mine) * 4, _CHUNK)
 
 

@@ -1,0 +1,195 @@
+"""The rows of the result: which cases are run for each, in which order, and what is compared with what.
+
+Sides that are compared are measured in turn (ours, theirs, ours, theirs …), and a row holds the medians.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+
+
+@dataclass
+class Row:
+    """One comparison. Smaller is better in every unit that is used here."""
+
+    id: str
+    what: str
+    unit: str
+    ours: float
+    base: float | None = None  # of what a user would run otherwise; None where there is no such thing
+    base_name: str = ""
+    note: str = ""
+    budget: dict[str, float] | None = None
+    met: bool | None = None  # None: there is no budget
+
+    @property
+    def ratio(self):
+        """Ours / theirs: below 1 we cost less."""
+        return None if not self.base else self.ours / self.base
+
+    def judge(self, budget):
+        """budget: {"ratio": …} against the base, {"value": …} in the row's unit, or both."""
+        self.budget = budget
+        if budget is not None:
+            self.met = all(
+                found is not None and found <= budget[key]
+                for key, found in (("ratio", self.ratio), ("value", self.ours))
+                if key in budget
+            )
+
+    def verdict(self):
+        """Say the target and whether it is met."""
+        if not self.budget:
+            return "none"
+        limits = [
+            f"at most {self.budget[key]:.3g}{'x' if key == 'ratio' else f' {self.unit}'}"
+            for key in ("ratio", "value")
+            if key in self.budget
+        ]
+        return f"{' and '.join(limits)}: {'met' if self.met else 'NOT MET'}"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How much is measured."""
+
+    full: bool = False
+    repeat: int = 3
+    warm: int = 20
+    sizes: tuple[int, ...] = (10**6, 10**7, 10**8)  # both sides
+    own_sizes: tuple[int, ...] = (10**9, 10**12)  # where everything O(n) ends
+    epoch: int = 10**7
+    loader: int = 51_200
+    loader_slow: int = 12_800  # samples of the augmenting dataset
+    loader_repeat: int = 5
+
+    @staticmethod
+    def of(repeat, *, full):
+        return Setting(full=full, repeat=repeat, loader_repeat=repeat + 2)
+
+    @staticmethod
+    def smoke():
+        return Setting(
+            repeat=1,
+            warm=1,
+            sizes=(100_000,),
+            own_sizes=(10**12,),
+            epoch=100_000,
+            loader=1280,
+            loader_slow=640,
+            loader_repeat=1,
+        )
+
+
+def power(n):
+    """10^7 where n is a power of ten."""
+    digits = len(str(n)) - 1
+    return f"10^{digits}" if n == 10**digits else f"{n:,}"
+
+
+def in_turn(run, repeat, cases):
+    """Run each (key, name, arguments) `repeat` times in turn: {key: {number: median}}; a missing side stays missing."""
+    found = {}
+    for _ in range(repeat):
+        for key, name, arguments in cases:
+            if found.get(key) and "missing" in found[key][0]:
+                continue
+            found.setdefault(key, []).append(run(name, **arguments))
+    return {
+        key: answers[0] if "missing" in answers[0] else {k: median(a[k] for a in answers) for k in answers[0]}
+        for key, answers in found.items()
+    }
+
+
+def missing(row_id, what, unit, ours, answer):
+    return Row(row_id, what, unit, ours, note=f"{answer['missing']} is not installed")
+
+
+def starts(run, setting, at):
+    name = "resume" if at else "start"
+    verb = "resume at 90 % of an epoch" if at else "start"
+    for n in (*setting.sizes, *setting.own_sizes):
+        own = {"side": "ours", "n": n, "at": at, "repeat": setting.warm}
+        cases = [("ours", "start", own)]
+        heavy = n > 5 * 10**7
+        if n in setting.sizes:
+            sides = ("grain",) if heavy and not setting.full else ("torch", "torchdata", "grain")
+            cases += [(side, "start", {"side": side, "n": n, "at": at}) for side in sides]
+        answers = in_turn(run, 1 if heavy and setting.full else setting.repeat, cases)
+        ours = answers["ours"]
+        first, warm = ours["first_s"] * 1e3, ours["warm_s"] * 1e3
+        memory = max(ours["rss_mib"], ours["traced_mib"])
+        what = f"{verb}, n = {power(n)}"
+        for side in ("torch", "torchdata", "grain"):
+            if side not in answers:
+                continue
+            answer = answers[side]
+            row_id = f"{name}/{power(n)}/{side}"
+            if "missing" in answer:
+                yield missing(row_id, what, "ms", first, answer)
+            else:
+                yield Row(row_id, what, "ms", first, answer["first_s"] * 1e3, side)
+                yield Row(f"{row_id}/memory", f"{what}: extra memory", "MiB", memory, answer["rss_mib"], side)
+        reason = "" if n in setting.sizes else "nothing of O(n) fits here"
+        yield Row(f"{name}/{power(n)}", what, "ms", first, note=reason)
+        yield Row(f"{name}/{power(n)}/warm", f"{what}, the process having done it before", "ms", warm)
+        yield Row(f"{name}/{power(n)}/memory", f"{what}: extra memory", "MiB", memory)
+
+
+def epochs(run, setting):
+    n = setting.epoch
+    for world in (1, 8):
+        sides = ("ours", "ours_drop_in", "torch", "torchdata")
+        cases = [(side, "epoch", {"side": side, "n": n, "world": world}) for side in sides]
+        answers = in_turn(run, setting.repeat, cases)
+        for side, named in (("ours", "BatchSampler"), ("ours_drop_in", "DistributedSampler")):
+            spent, each = answers[side]["epoch_s"] * 1e3, answers[side]["ns_per_id"]
+            what = f"a rank's ids of a whole epoch as Python ints, n = {power(n)}, world size {world}, {named}"
+            for base in ("torch", "torchdata"):
+                row_id = f"epoch/{named}/W{world}/{base}"
+                if "missing" in answers[base]:
+                    yield missing(row_id, what, "ms", spent, answers[base])
+                else:
+                    note = f"{each:.0f} and {answers[base]['ns_per_id']:.0f} ns an id"
+                    yield Row(row_id, what, "ms", spent, answers[base]["epoch_s"] * 1e3, base, note)
+    for block in (512, 8192, 65536):
+        arguments = {"n": n, "block": block, "count": min(n, 64 * block)}
+        answer = in_turn(run, setting.repeat, [("take", "take", arguments)])["take"]
+        yield Row(f"epoch/take/{block}", f"Shuffle.take in NumPy blocks of {block}", "ns an id", answer["ns_per_id"])
+
+
+def loaders(run, setting):
+    for dataset in ("trivial", "augmenting"):
+        for workers in (0, 2):
+            sides = ["torch", "ours_off", "ours_batch", "ours_sample", "torchdata"]
+            if dataset == "trivial" and not workers:
+                sides.append("grain")
+            n = setting.loader_slow if dataset == "augmenting" else setting.loader
+            arguments = {"sides": sides, "dataset": dataset, "workers": workers, "n": n}
+            answers = run("loader", repeat=setting.loader_repeat, **arguments)
+            base = answers["torch"]["cpu_us"]
+            at = f"{dataset} dataset, {workers} workers"
+            for side in sides[1:4]:
+                ours, kind = answers[side]["cpu_us"], side.removeprefix("ours_")
+                what = f'{at}: Loader with randomness="{kind}"'
+                note = f"{ours - base:+.1f} µs a sample; throughput {base / ours:.2f} of torch's"
+                yield Row(f"loader/{dataset}/W{workers}/{kind}", what, "µs a sample", ours, base, "torch", note)
+                if kind == "sample":
+                    extra = max(ours - base, 0.0)
+                    yield Row(f"loader/{dataset}/W{workers}/extra", f"{what}: extra", "µs a sample", extra)
+            for side in sides[4:]:
+                row_id, what = f"loader/{dataset}/W{workers}/{side}", f'{at}: Loader with randomness="batch"'
+                ours, answer = answers["ours_batch"]["cpu_us"], answers[side]
+                if "missing" in answer:
+                    yield missing(row_id, what, "µs a sample", ours, answer)
+                else:
+                    yield Row(row_id, what, "µs a sample", ours, answer["cpu_us"], side)
+
+
+GROUPS = {
+    "start": lambda run, setting: starts(run, setting, 0.0),
+    "resume": lambda run, setting: starts(run, setting, 0.9),
+    "epoch": epochs,
+    "loader": loaders,
+}

@@ -1,0 +1,239 @@
+"""Saved against present, field by field, before anything is loaded.
+
+| field           | differs when                             | accept          | accepting                         |
+| --------------- | ---------------------------------------- | --------------- | --------------------------------- |
+| world_size      | another number of data-parallel ranks    | world_size      | goes on at the next unseen sample |
+| topology        | another recorded size (tp_size, …)       | topology        | goes on                           |
+| model           | names or shapes of the state differ      | never           |                                   |
+| precision       | dtypes of the state, or the declared one | precision       | casts to the present dtypes       |
+| optimizer       | class or groups; on one side only        | optimizer       | the present one starts afresh     |
+| scheduler       | classes; on one side only                | scheduler       | the present one starts afresh     |
+| scaler          | on one side only (disabled is none)      | scaler          | the present one starts afresh     |
+| extra           | a named part on one side only            | extra           | that part starts afresh           |
+| loader          | on one side only                         | loader          | the present one stays as it is    |
+| order, seed, …  | what `loader.check_state` says           | never           |                                   |
+| batch_size      | of the loader's plan, from here on       | batch_size      | goes on at the next unseen sample |
+| dataset_version | another; declared on one side only       | dataset_version | goes on with the present data     |
+| rng             | of this rank or CUDA devices: missing    | rng             | restores those that are there     |
+
+Versions of libraries, deterministic switches and the config are no reason to refuse: one warning lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from detdata.checkpoint import rng
+from detdata.checkpoint.environment import switches, versions
+from detdata.checkpoint.meta import structure_of
+from detdata.checkpoint.optimizer import class_name, group_names, match_groups, parameter_names, positional
+from detdata.checkpoint.parts import Saved, rng_name
+from detdata.checkpoint.run import Run
+from detdata.checkpoint.schedulers import describe, group_order_known, last_rates
+from detdata.errors import ArgumentTypeError, ArgumentValueError, Difference, StateMismatch
+
+ACCEPTABLE = (
+    "world_size",
+    "topology",
+    "precision",
+    "optimizer",
+    "scheduler",
+    "scaler",
+    "extra",
+    "loader",
+    "batch_size",
+    "dataset_version",
+    "rng",
+)
+_SHOWN = 5
+
+
+def check_accept(accept: object) -> tuple[str, ...]:
+    """Return `accept` as a tuple of known names. Raises TypeError, ValueError listing the known ones."""
+    if isinstance(accept, str) or not isinstance(accept, Iterable):
+        raise ArgumentTypeError(f'accept must be a tuple of names such as ("world_size",), got {accept!r}')
+    names = tuple(accept)
+    unknown = [name for name in names if name not in ACCEPTABLE]
+    if unknown:
+        raise ArgumentValueError(f"accept: {unknown} cannot be accepted; what can be: {', '.join(ACCEPTABLE)}")
+    return names
+
+
+def compare(run: Run, saved: Saved) -> tuple[Difference, ...]:
+    """Return every difference between a checkpoint and the present set-up. Changes nothing."""
+    return (
+        *_layout(run, saved),
+        *_model(run, saved),
+        *_optimizer(run, saved),
+        *_scheduler(run, saved),
+        *_one_sided(run, saved),
+        *_loader(run, saved),
+        *_declared(run, saved),
+        *_rng(run, saved),
+    )
+
+
+def _layout(run: Run, saved: Saved) -> list[Difference]:
+    before, now = dict(saved.meta["topology"]), run.layout()
+    found = []
+    if before.get("world_size") != now.get("world_size"):
+        found.append(_difference("world_size", before.get("world_size"), now.get("world_size"), "world_size"))
+    sizes = [
+        {name: value for name, value in side.items() if name != "world_size" and not _is_place(name)}
+        for side in (before, now)
+    ]
+    if sizes[0] != sizes[1]:
+        texts = [side or "nothing recorded" for side in sizes]
+        found.append(_difference("topology", texts[0], texts[1], "topology"))
+    return found
+
+
+def _is_place(name: str) -> bool:
+    return name == "rank" or name.endswith("_rank")
+
+
+def _model(run: Run, saved: Saved) -> list[Difference]:
+    before = {name: (shape, dtype) for name, shape, dtype in structure_of(saved.trees["model.pt"])}
+    now = {name: (shape, dtype) for name, shape, dtype in structure_of(run.bare_model().state_dict())}
+    names = [*before, *(name for name in now if name not in before)]
+    absent = (None, None)
+    shapes = [name for name in names if before.get(name, absent)[0] != now.get(name, absent)[0]]
+    dtypes = [name for name in names if name not in shapes and before[name][1] != now[name][1]]
+    found = []
+    if shapes:
+        found.append(
+            Difference("model", _listed(shapes, before, "none named"), _listed(shapes, now, "none named"), None)
+        )
+    if dtypes:
+        found.append(
+            Difference("precision", _listed(dtypes, before, "none"), _listed(dtypes, now, "none"), "precision")
+        )
+    return found
+
+
+def _listed(names: Sequence[str], side: Mapping[str, tuple[Any, Any]], none: str) -> str:
+    shown = [f"{name} {side[name][0]} {side[name][1]}" if name in side else f"no {name}" for name in names[:_SHOWN]]
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return (", ".join(shown) or none) + more
+
+
+def _optimizer(run: Run, saved: Saved) -> list[Difference]:
+    tree = saved.trees.get("optimizer.pt")
+    if run.optimizer is None or tree is None:
+        return _presence("optimizer", tree is not None, run.optimizer is not None, "optimizer")
+    before, now = tree["class"], class_name(run.optimizer)
+    if before != now:
+        return [_difference("optimizer", before, now, "optimizer")]
+    saved_groups = [group["names"] for group in tree["groups"]]
+    present = group_names(run.optimizer, parameter_names(run.bare_model()))
+    same = saved_groups == present if positional(now) else match_groups(saved_groups, present) is not None
+    return [] if same else [Difference("optimizer", _groups(saved_groups), _groups(present), "optimizer")]
+
+
+def _groups(groups: Sequence[Sequence[str]]) -> str:
+    shown = [", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "") for names in groups[:_SHOWN]]
+    more = " …" if len(groups) > _SHOWN else ""
+    return f"{len(groups)} group(s): " + " ".join(f"[{names}]" for names in shown) + more
+
+
+def _scheduler(run: Run, saved: Saved) -> list[Difference]:
+    tree = saved.trees.get("scheduler.pt")
+    if not run.schedulers or tree is None:
+        return _presence("scheduler", tree is not None, bool(run.schedulers), "scheduler")
+    before, now = tree["classes"], [describe(scheduler) for scheduler in run.schedulers]
+    if before != now:
+        return [_difference("scheduler", ", ".join(before), ", ".join(now), "scheduler")]
+    old = saved.trees.get("optimizer.pt")
+    if run.optimizer is None or old is None:
+        return []
+    saved_groups = [group["names"] for group in old["groups"]]
+    present = group_names(run.optimizer, parameter_names(run.bare_model()))
+    order = match_groups(saved_groups, present)
+    moved = order is not None and order != sorted(order) and not group_order_known(now)
+    resized = len(saved_groups) != len(present) and any(last_rates(one) is not None for one in run.schedulers)
+    if moved or resized:
+        return [
+            Difference("scheduler", f"for {_groups(saved_groups)}", f"for {_groups(present)}", "scheduler"),
+        ]
+    return []
+
+
+def _one_sided(run: Run, saved: Saved) -> list[Difference]:
+    found = _presence("scaler", "scaler.pt" in saved.trees, run.scaler_state() is not None, "scaler")
+    extra = saved.trees.get("extra.pt", {})
+    for name in [*extra, *(name for name in run.extra if name not in extra)]:
+        found += _presence(f"extra[{name!r}]", name in extra, name in run.extra, "extra")
+    return found
+
+
+def _loader(run: Run, saved: Saved) -> list[Difference]:
+    state = saved.data["loader"]
+    if run.loader is None or state is None:
+        return _presence("loader", state is not None, run.loader is not None, "loader")
+    check = getattr(run.loader, "check_state", None)
+    if check is None:
+        return []
+    try:
+        found = [Difference(str(field), str(before), str(now), None) for field, before, now in check(state)]
+        change = getattr(run.loader, "batch_size_change", None)
+        sizes = None if found or change is None else change(state)
+        return found if sizes is None else [_difference("batch_size", sizes[0], sizes[1], "batch_size")]
+    except StateMismatch as error:
+        return [Difference("loader", "a state that this loader cannot read", str(error), None)]
+
+
+def _declared(run: Run, saved: Saved) -> list[Difference]:
+    found = []
+    before = saved.data["dataset_version"]
+    if before != run.dataset_version:
+        found.append(_difference("dataset_version", before, run.dataset_version, "dataset_version"))
+    declared = saved.meta["precision"]["declared"]
+    if declared != run.precision:
+        found.append(_difference("precision", declared, run.precision, "precision"))
+    return found
+
+
+def _rng(run: Run, saved: Saved) -> list[Difference]:
+    tree = saved.trees.get(rng_name(run.rank))
+    if tree is None and saved.meta["topology"].get("world_size") != run.layout().get("world_size"):
+        return []  # named as world_size; a rank that is new gets derived states
+    if tree is None:
+        return [Difference("rng", f"no random states of rank {run.rank}", f"rank {run.rank}", "rng")]
+    devices = len(tree["cuda"])
+    if devices > rng.cuda_devices():
+        return [_difference("rng", f"{devices} CUDA devices", f"{rng.cuda_devices()} CUDA devices", "rng")]
+    return []
+
+
+def _presence(field: str, before: bool, now: bool, accept: str) -> list[Difference]:
+    words = {True: "present", False: "none"}
+    return [] if before == now else [Difference(field, words[before], words[now], accept)]
+
+
+def _difference(field: str, before: object, now: object, accept: str) -> Difference:
+    texts = ["not declared" if side is None else str(side) for side in (before, now)]
+    return Difference(field, texts[0], texts[1], accept)
+
+
+def notes(run: Run, saved: Saved) -> list[str]:
+    """Return what differs without being a reason to refuse, one line each: versions, switches, config."""
+    lines = []
+    for title, before, now in (
+        ("versions", saved.meta["versions"], versions()),
+        ("switches", saved.meta["switches"], switches()),
+        ("config", saved.meta["config"], run.config),
+    ):
+        old, new = _flat(before), _flat(now)
+        changed = [name for name in {**old, **new} if old.get(name, "absent") != new.get(name, "absent")]
+        for name in changed[:_SHOWN]:
+            lines.append(f"{title}{name}: saved {old.get(name, 'absent')!r}, now {new.get(name, 'absent')!r}")
+        if len(changed) > _SHOWN:
+            lines.append(f"{title}: {len(changed) - _SHOWN} more")
+    return lines
+
+
+def _flat(value: Any, path: str = "") -> dict[str, Any]:
+    if isinstance(value, Mapping) and value:
+        return {key: item for name, part in value.items() for key, item in _flat(part, f"{path}.{name}").items()}
+    return {path: value}

@@ -1,0 +1,42 @@
+"""What is in a root: the list for people and tools."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from detdata.checkpoint.store import find
+from detdata.checkpoint.verify import find_problems
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointEntry:
+    """One published checkpoint. kind: "latest" or "periodic". step: None if its manifest cannot be read."""
+
+    path: Path
+    kind: str
+    step: int | None
+    ok: bool
+    problems: tuple[str, ...]
+
+
+def list_checkpoints(root: str | os.PathLike[str], *, checksums: bool = True) -> list[CheckpointEntry]:
+    """Return the checkpoints published in `root`, newest first: by global step, then by the time of saving.
+
+    checksums: True reads every byte of each; False looks at manifests, names and sizes only.
+    One whose step cannot be read comes first, as resume looks at it first. A root that does not exist has none.
+
+    >>> import detdata, tempfile, torch
+    >>> root = tempfile.mkdtemp()
+    >>> path = detdata.Checkpointer(root, model=torch.nn.Linear(2, 2)).save()
+    >>> [(entry.kind, entry.step, entry.ok) for entry in list_checkpoints(root)]
+    [('latest', 0, True)]
+    """
+    entries = []
+    for candidate in find(Path(root)):
+        problems = [candidate.problem]
+        if candidate.manifest is not None:
+            problems = find_problems(candidate.path, candidate.manifest, checksums=checksums)
+        entries.append(CheckpointEntry(candidate.path, candidate.kind, candidate.step, not problems, tuple(problems)))
+    return entries

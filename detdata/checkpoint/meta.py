@@ -1,0 +1,75 @@
+"""What meta.json says of a checkpoint: enough to check a resume field by field, and to know later what it was."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from detdata.checkpoint.environment import autocast, git_state, host, snapshot, switches, versions
+from detdata.checkpoint.optimizer import class_name, group_names, parameter_names
+from detdata.checkpoint.run import Run
+from detdata.checkpoint.schedulers import describe
+from detdata.errors import ArgumentValueError
+from detdata.records import canonical_json, digest
+
+FORMAT = "detdata.meta/1"
+
+
+def structure_of(state: Mapping[str, Any]) -> list[list[Any]]:
+    """Return [name, shape, dtype] of each tensor of a model's state dict, in its order.
+
+    >>> structure_of(torch.nn.Linear(2, 1, bias=False).state_dict())
+    [['weight', [1, 2], 'torch.float32']]
+    """
+    rows: list[list[Any]] = []
+    for name, value in state.items():
+        if torch.nn.parameter.is_lazy(value):
+            raise ArgumentValueError(f"model: {name} has no shape yet; run one forward pass before saving or resuming")
+        if isinstance(value, torch.Tensor):
+            rows.append([name, list(value.shape), str(value.dtype)])
+    return rows
+
+
+def structure_digest(structure: Sequence[Sequence[Any]]) -> str:
+    """Return the digest of a structure: the same for the same names, shapes and dtypes in the same order."""
+    return digest(canonical_json(list(structure)))
+
+
+def make_meta(
+    run: Run, structure: list[list[Any]], metrics: Mapping[str, Any], accepted: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return the content of meta.json as plain JSON."""
+    model = run.bare_model()
+    optimizer = None
+    if run.optimizer is not None:
+        groups = group_names(run.optimizer, parameter_names(model))
+        optimizer = {"class": class_name(run.optimizer), "groups": groups}
+    return {
+        "format": FORMAT,
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        **host(),
+        "topology": run.layout(),
+        "git": git_state(str(Path.cwd())),
+        "versions": versions(),
+        "switches": switches(),
+        "model": {
+            "class": class_name(model),
+            "structure": structure_digest(structure),
+            "tensors": len(structure),
+            "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        },
+        "optimizer": optimizer,
+        "schedulers": [describe(scheduler) for scheduler in run.schedulers],
+        "precision": {
+            "declared": run.precision,
+            "parameters": sorted({str(parameter.dtype) for parameter in model.parameters()}),
+            "autocast": autocast(),
+        },
+        "config": run.config,
+        "metrics": snapshot(dict(metrics)),
+        "accepted": [dict(entry) for entry in accepted],
+    }

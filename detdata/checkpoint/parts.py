@@ -1,0 +1,208 @@
+"""The parts of a checkpoint: objects -> trees (capture), files -> trees (read), trees -> objects (restore)."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+from torch.utils.serialization import config as _torch_config
+
+from detdata.checkpoint import rng
+from detdata.checkpoint.errors import CheckpointNotLoaded
+from detdata.checkpoint.files import open_regular, read_bounded
+from detdata.checkpoint.manifest import Manifest
+from detdata.checkpoint.meta import FORMAT as META_FORMAT
+from detdata.checkpoint.optimizer import (
+    check_optimizer,
+    group_names,
+    match_groups,
+    parameter_names,
+    restore_optimizer,
+)
+from detdata.checkpoint.run import Run
+from detdata.checkpoint.schedulers import capture_schedulers, last_rates, restore_schedulers
+from detdata.checkpoint.trees import plain
+from detdata.errors import ArgumentTypeError
+from detdata.progress import Progress
+from detdata.records import canonical_json
+
+_config: Any = _torch_config  # its options are typed nowhere
+
+PROGRESS_FORMAT = "detdata.progress/1"
+DATA_FORMAT = "detdata.data/1"
+MAX_JSON_BYTES = 1 << 28
+REQUIRED = {
+    "model.pt": "the model",
+    "progress.json": "where training stood",
+    "data.json": "the data order",
+    "meta.json": "what the run was",
+}
+
+
+def rng_name(rank: int) -> str:
+    """Return the name of the file with the random states of `rank`."""
+    return f"rng_rank{rank:05d}.pt"
+
+
+def capture(run: Run) -> dict[str, Any]:
+    """Return file name -> plain tree of every tensor part that the run has; tensors share memory with the run's.
+
+    Raises TypeError, ValueError for what could not be loaded without running code. Changes nothing.
+    """
+    # Random states first: whatever a user's state_dict() may draw comes after the saved state.
+    trees: dict[str, Any] = {rng_name(run.rank): plain(rng.capture_rng(), "rng")}
+    model = run.bare_model()
+    trees["model.pt"] = plain(model.state_dict(), "model")
+    if run.optimizer is not None:
+        trees["optimizer.pt"] = check_optimizer(run.optimizer, parameter_names(model))
+    if run.schedulers:
+        trees["scheduler.pt"] = plain(capture_schedulers(run.schedulers), "scheduler")
+    scaler = run.scaler_state()
+    if scaler is not None:
+        trees["scaler.pt"] = plain(scaler, "scaler")
+    if run.extra:
+        states = {name: part.state_dict() for name, part in run.extra.items()}
+        trees["extra.pt"] = plain(states, "extra", arrays=True)
+    return trees
+
+
+def data_record(run: Run) -> dict[str, Any]:
+    """Return the content of data.json. Raises TypeError if the loader's state is not plain JSON."""
+    state = None if run.loader is None else run.loader.state_dict()
+    try:
+        canonical_json(state)
+    except (TypeError, ValueError) as error:
+        raise ArgumentTypeError(f"loader: state_dict() must return plain JSON: {error}") from error
+    return {"format": DATA_FORMAT, "dataset_version": run.dataset_version, "loader": state}
+
+
+def tree_writer(tree: Any) -> Callable[[BinaryIO], object]:
+    """Return what writes `tree` to an open file as torch.save does, without the CRC that torch.load never reads."""
+
+    def write(file: BinaryIO) -> None:
+        with _config.patch("save.compute_crc32", False):
+            torch.save(tree, file)
+
+    return write
+
+
+def json_writer(record: Mapping[str, Any]) -> Callable[[BinaryIO], object]:
+    """Return what writes `record` to an open file as JSON for people to read."""
+    text = json.dumps(record, sort_keys=True, indent=1, allow_nan=False) + "\n"
+    return lambda file: file.write(text.encode("ascii"))
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A whole checkpoint in memory (tensors on the CPU): trees by file name, and the three JSON records."""
+
+    path: Path
+    manifest: Manifest
+    trees: Mapping[str, Any]
+    progress: Progress
+    data: Mapping[str, Any]
+    meta: Mapping[str, Any]
+
+
+class Unreadable(Exception):
+    """A part that passed its checksum and still cannot be loaded; the text says why."""
+
+
+def read(path: Path, manifest: Manifest, rank: int) -> Saved:
+    """Load every part that `rank` needs; runs no code from the files. Raises Unreadable, OSError."""
+    wanted = [name for name in manifest.files if name.endswith(".pt") and not name.startswith("rng_rank")]
+    wanted += [name for name in [rng_name(rank), rng_name(0)] if name in manifest.files][:1]
+    trees = {name: _read_tree(path / name) for name in wanted}
+    records = {}
+    for name, format in (("progress", PROGRESS_FORMAT), ("data", DATA_FORMAT), ("meta", META_FORMAT)):
+        try:
+            record = json.loads(read_bounded(path / f"{name}.json", MAX_JSON_BYTES))
+        except (ValueError, RecursionError) as error:
+            raise Unreadable(f"{name}.json is no JSON: {error}") from error
+        if not isinstance(record, dict) or record.pop("format", None) != format:
+            raise Unreadable(f"{name}.json is not of the format {format!r}")
+        records[name] = record
+    try:
+        progress = Progress.from_dict(records["progress"])
+    except (TypeError, ValueError) as error:
+        raise Unreadable(f"progress.json: {error}") from error
+    return Saved(path, manifest, trees, progress, records["data"], records["meta"])
+
+
+def _read_tree(path: Path) -> Any:
+    try:
+        with open_regular(path) as file:
+            return torch.load(file, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        # torch's text goes on to say how to run the code, which is no advice of ours
+        why = str(error).partition("WeightsUnpickler error: ")[2].partition(". ")[0] or "not a torch file"
+        raise Unreadable(f"{path.name} holds objects that only running code could rebuild: {why}") from error
+    except (RuntimeError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        raise Unreadable(f"{path.name} cannot be loaded: {type(error).__name__}: {error}") from error
+
+
+def restore(run: Run, saved: Saved, skip: Sequence[str]) -> None:
+    """Load every part but those named in `skip` ("optimizer", …) into the run's objects, random states last.
+
+    Raises CheckpointNotLoaded, naming the part and what had been loaded before it, if an object refuses its state.
+    """
+    done: list[str] = []
+    for name, load in _loaders(run, saved, skip):
+        try:
+            load()
+        except Exception as error:
+            before = ", ".join(done) or "nothing"
+            raise CheckpointNotLoaded(
+                f"loading {name} from {saved.path} failed: {type(error).__name__}: {error}. "
+                f"Loaded before it: {before}. The objects of this process are now part old, part new: "
+                "do not train on; start the process anew"
+            ) from error
+        done.append(name)
+
+
+def _loaders(run: Run, saved: Saved, skip: Sequence[str]) -> list[tuple[str, Callable[[], object]]]:
+    trees, loads = saved.trees, list[tuple[str, Callable[[], object]]]()
+    names = parameter_names(run.bare_model())
+    present = [] if run.optimizer is None else group_names(run.optimizer, names)
+    if run.loader is not None and saved.data["loader"] is not None and "loader" not in skip:
+        loader, state = run.loader, saved.data["loader"]
+        loads.append(("loader", lambda: loader.load_state_dict(state)))  # first: it may still refuse
+    loads.append(("model", lambda: run.bare_model().load_state_dict(trees["model.pt"], strict=True)))
+    order = list(range(len(present)))
+    with_optimizer = run.optimizer is not None and "optimizer.pt" in trees and "optimizer" not in skip
+    if with_optimizer:
+        tree = trees["optimizer.pt"]
+        order = match_groups([group["names"] for group in tree["groups"]], present) or order
+        loads.append(("optimizer", lambda: restore_optimizer(run.optimizer, names, tree)))
+    if run.schedulers and "scheduler.pt" in trees and "scheduler" not in skip:
+        loads.append(("scheduler", lambda: restore_schedulers(run.schedulers, trees["scheduler.pt"], order)))
+        if run.optimizer is not None and not with_optimizer:
+            loads.append(("learning rates", lambda: _apply_rates(run)))
+    if run.scaler is not None and "scaler.pt" in trees and "scaler" not in skip:
+        loads.append(("scaler", lambda: run.scaler.load_state_dict(trees["scaler.pt"])))
+    extra = trees.get("extra.pt", {})
+    for name, part in run.extra.items():
+        if name in extra:
+            loads.append((f"extra[{name!r}]", partial(part.load_state_dict, extra[name])))
+    if rng_name(run.rank) in trees:
+        loads.append(("rng", lambda: rng.restore_rng(trees[rng_name(run.rank)])))  # last: loading may have drawn
+    elif rng_name(0) in trees and saved.meta["topology"].get("world_size") != run.layout().get("world_size"):
+        loads.append(("rng", lambda: rng.derive_rng(trees[rng_name(0)], run.rank)))
+    return loads
+
+
+def _apply_rates(run: Run) -> None:
+    # The optimizer starts afresh on purpose and the schedule goes on: the rates are the schedule's.
+    for scheduler in run.schedulers:
+        for group, rate in zip(run.optimizer.param_groups, last_rates(scheduler) or (), strict=False):
+            if isinstance(group["lr"], torch.Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate

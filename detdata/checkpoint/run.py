@@ -1,0 +1,162 @@
+"""What a run consists of, as the Checkpointer is given it: checked once, then only looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+
+from detdata.errors import ArgumentTypeError, ArgumentValueError
+from detdata.progress import Progress
+from detdata.topology import Topology
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """Whatever can be saved as an extra part."""
+
+    def state_dict(self) -> Any:
+        """Return the state as plain values and tensors."""
+
+    def load_state_dict(self, state_dict: Any, /) -> Any:
+        """Take the state back."""
+
+
+class LoaderLike(Protocol):
+    """What the Checkpointer asks of a loader; `check_state(state)` beside it if it has one."""
+
+    @property
+    def progress(self) -> Progress:
+        """Where training stands."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state as plain JSON."""
+
+    def load_state_dict(self, state: dict[str, Any], /) -> None:
+        """Take the state back; raise StateMismatch if it belongs to another plan."""
+
+
+class TopologyLike(Protocol):
+    """What the Checkpointer asks of a topology."""
+
+    @property
+    def rank(self) -> int:
+        """The data-parallel rank."""
+
+    @property
+    def world_size(self) -> int:
+        """The number of data-parallel ranks."""
+
+    def to_dict(self) -> Mapping[str, Any]:
+        """Return everything recorded as plain JSON."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """The objects of a run and what is declared about it; None is what the run does not have."""
+
+    model: torch.nn.Module
+    optimizer: Any = None
+    schedulers: tuple[Any, ...] = ()
+    scaler: Any = None
+    loader: LoaderLike | None = None
+    extra: Mapping[str, Stateful] = field(default_factory=dict)
+    topology: TopologyLike | None = None
+    dataset_version: str | None = None
+    precision: str | None = None
+    config: Any = None
+
+    @property
+    def rank(self) -> int:
+        """The data-parallel rank, 0 without a topology."""
+        return 0 if self.topology is None else self.topology.rank
+
+    def layout(self) -> dict[str, Any]:
+        """The topology as plain JSON."""
+        return {"rank": 0, "world_size": 1} if self.topology is None else dict(self.topology.to_dict())
+
+    def bare_model(self) -> torch.nn.Module:
+        """The model without DistributedDataParallel and torch.compile around it."""
+        return unwrap(self.model)
+
+    def scaler_state(self) -> dict[str, Any] | None:
+        """The state of the scaler; None if there is none or it is disabled (its state is then empty)."""
+        return None if self.scaler is None else self.scaler.state_dict() or None
+
+
+def unwrap(model: torch.nn.Module) -> torch.nn.Module:
+    """Return the module inside DistributedDataParallel, DataParallel and torch.compile, in any order of them."""
+    wrappers = (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)
+    while True:
+        if isinstance(model, wrappers):
+            model = model.module
+        elif "_orig_mod" in model._modules and isinstance(model._orig_mod, torch.nn.Module):
+            model = model._orig_mod
+        else:
+            return model
+
+
+def describe_run(
+    *,
+    model: object,
+    optimizer: object,
+    scheduler: object,
+    scaler: object,
+    loader: Any,
+    extra: object,
+    topology: Any,
+    dataset_version: object,
+    precision: object,
+    config: object,
+) -> Run:
+    """Return what the Checkpointer was given as a Run. Raises TypeError, ValueError naming the argument."""
+    if not isinstance(model, torch.nn.Module):
+        raise ArgumentTypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+    if optimizer is not None and not (isinstance(optimizer, Stateful) and getattr(optimizer, "param_groups", None)):
+        raise ArgumentTypeError(f"optimizer must be a torch optimizer, got {type(optimizer).__name__}")
+    schedulers = () if scheduler is None else tuple(scheduler) if isinstance(scheduler, (list, tuple)) else (scheduler,)
+    parts: dict[str, Any] = {f"scheduler[{index}]": one for index, one in enumerate(schedulers)}
+    parts |= {} if scaler is None else {"scaler": scaler}
+    parts |= {} if loader is None else {"loader": loader}
+    if extra is not None and not isinstance(extra, Mapping):
+        raise ArgumentTypeError(f"extra must be a mapping of names to objects, got {type(extra).__name__}")
+    extras = dict(extra or {})
+    for name, part in extras.items():
+        if not isinstance(name, str) or not name:
+            raise ArgumentTypeError(f"extra: names must be non-empty strings, got {name!r}")
+        parts[f"extra[{name!r}]"] = part
+    for name, part in parts.items():
+        if not isinstance(part, Stateful):
+            raise ArgumentTypeError(f"{name} must have state_dict() and load_state_dict(), got {type(part).__name__}")
+    if loader is not None and not isinstance(getattr(loader, "progress", None), Progress):
+        raise ArgumentTypeError("loader must have a .progress that is a detdata.Progress, as detdata.Loader has")
+    if precision is not None and not isinstance(precision, str):
+        raise ArgumentTypeError(f'precision must be a string such as "bf16-mixed", got {precision!r}')
+    if topology is None:
+        topology = getattr(loader, "topology", None) or Topology.detect()
+    if not 0 <= topology.rank < topology.world_size:
+        raise ArgumentValueError(f"topology: rank {topology.rank} is outside its world size {topology.world_size}")
+    return Run(
+        model=model,
+        optimizer=optimizer,
+        schedulers=schedulers,
+        scaler=scaler,
+        loader=loader,
+        extra=extras,
+        topology=topology,
+        dataset_version=_version(dataset_version),
+        precision=precision,
+        config=config,
+    )
+
+
+def _version(value: object) -> str | None:
+    digest = value if value is None or isinstance(value, str) else getattr(value, "digest", None)
+    if value is not None and not (isinstance(digest, str) and digest):
+        raise ArgumentTypeError(
+            "dataset_version must be a string or have a .digest that is one (as a Manifest has), "
+            f"got {type(value).__name__}"
+        )
+    return digest

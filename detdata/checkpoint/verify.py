@@ -1,0 +1,123 @@
+"""Whether a checkpoint folder is whole: every byte of it is what was written, and nothing else is there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from detdata.checkpoint.errors import CheckpointNotFound
+from detdata.checkpoint.files import FileRecord, hash_file
+from detdata.checkpoint.manifest import MANIFEST, Manifest, ManifestError, read_manifest
+from detdata.errors import UnknownFormat
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What `verify_checkpoint` found. path; step: None if unreadable; files, size_bytes: by the manifest; problems."""
+
+    path: Path
+    step: int | None
+    files: int
+    size_bytes: int
+    problems: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether the checkpoint is whole."""
+        return not self.problems
+
+    def __str__(self) -> str:
+        step = "unknown step" if self.step is None else f"step {self.step}"
+        head = f"{self.path}: {step}, {self.files} files, {self.size_bytes} bytes"
+        if self.ok:
+            return f"{head}: whole"
+        return "\n".join([f"{head}: {len(self.problems)} problem(s)", *(f"  - {problem}" for problem in self.problems)])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain JSON."""
+        return {
+            "path": str(self.path),
+            "ok": self.ok,
+            "step": self.step,
+            "files": self.files,
+            "size_bytes": self.size_bytes,
+            "problems": list(self.problems),
+        }
+
+
+def verify_checkpoint(path: str | os.PathLike[str]) -> Report:
+    """Check one checkpoint folder byte for byte against its manifest, without loading or changing anything.
+
+    path: the folder (`root/ckpt_latest`, `root/ckpt_step_100`). Returns a Report: `.ok`, `.problems`, `str()` for
+    people, `.to_dict()` for machines. Reads every byte once. Raises FileNotFoundError if nothing is there.
+
+    >>> import detdata, tempfile, torch
+    >>> root = tempfile.mkdtemp()
+    >>> report = verify_checkpoint(detdata.Checkpointer(root, model=torch.nn.Linear(2, 2)).save())
+    >>> report.ok, report.step
+    (True, 0)
+    """
+    folder = Path(path)
+    if not os.path.lexists(folder):
+        raise CheckpointNotFound(f"there is no checkpoint folder {folder}")
+    try:
+        manifest = read_manifest(folder)
+    except (ManifestError, UnknownFormat) as error:
+        return Report(folder, None, 0, 0, (str(error),))
+    size = sum(file.size for file in manifest.files.values())
+    return Report(folder, manifest.step, len(manifest.files), size, tuple(find_problems(folder, manifest)))
+
+
+def find_problems(folder: Path, manifest: Manifest, *, checksums: bool = True) -> list[str]:
+    """Return what is wrong with the files of `folder`, one line each; empty if it is whole.
+
+    checksums: False compares names and sizes only.
+    """
+    if folder.is_symlink():
+        return [f"{folder.name} is a symbolic link, not a folder"]
+    problems = []
+    named = folder.name.removesuffix(".previous").removeprefix("ckpt_step_")
+    if named.isdecimal() and int(named) != manifest.step:
+        problems.append(f"the folder is named for step {named}, its manifest is of step {manifest.step}")
+    for name, file in sorted(manifest.files.items()):
+        problems += _check(folder / name, file, checksums)
+    try:
+        found = {path.name for path in folder.iterdir()}
+    except OSError as error:
+        return [*problems, f"the folder cannot be listed: {error}"]
+    return problems + [f"{name} is not part of the checkpoint" for name in sorted(found - {MANIFEST, *manifest.files})]
+
+
+def _check(path: Path, expected: FileRecord, checksums: bool) -> list[str]:
+    try:
+        size = os.lstat(path).st_size
+        if size != expected.size:
+            return [f"{path.name} has {size} bytes, {expected.size} were written"]
+        if not checksums:
+            return []
+        found = hash_file(path)
+    except FileNotFoundError:
+        return [f"{path.name} is missing"]
+    except OSError as error:
+        return [f"{path.name} cannot be read: {error}"]
+    if found != expected:
+        return [f"{path.name} is altered: its digest is {found.digest}, {expected.digest} was written"]
+    return []
+
+
+def whole(folder: Path) -> bool:
+    """Whether there is a whole checkpoint in `folder`, or one that only another release can judge. Reads every byte."""
+    try:
+        return not find_problems(folder, read_manifest(folder))
+    except ManifestError:
+        return False
+    except UnknownFormat:
+        return True
+
+
+def require(manifest: Manifest, names: Mapping[str, str]) -> list[str]:
+    """Return a problem for each of `names` (name -> what it holds) that the manifest does not list."""
+    return [f"{name} ({what}) is not in the manifest" for name, what in names.items() if name not in manifest.files]
