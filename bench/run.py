@@ -109,7 +109,7 @@ def main():
             print(console(row))
     else:
         setting = Setting.smoke() if chosen.smoke else Setting.of(chosen.repeat, full=chosen.full)
-        result = {"machine": machine()}
+        result = {"machine": {**machine(), "rounds": setting.repeat}}
         rows = measure(setting, chosen.only)
     over = judge(rows, {} if chosen.smoke else budgets)
     result["rows"] = [vars(row) for row in rows]

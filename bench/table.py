@@ -39,7 +39,8 @@ def markdown(result):
     packages = ", ".join(f"{name} {release}" for name, release in facts["packages"].items())
     measured = (
         f"Measured {facts['date']} on {facts['cores']} cores of {facts['cpu']} ({facts['system']}, "
-        f"Python {facts['python']}; {packages}). Load of the machine when the run began: {facts['load']}."
+        f"Python {facts['python']}; {packages}). Load of the machine when the run began: {facts['load']}. "
+        f"Rounds of each comparison: {facts['rounds']} (of the loader's {facts['rounds'] + 2})."
     )
     lines = [measured, ""]
     for group, heading in HEADINGS.items():

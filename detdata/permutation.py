@@ -23,6 +23,9 @@ SMALL = 2**16  # up to here by sorting; ids fit the low 16 bits of a sort key
 ROUNDS = 6
 _CHUNK = 8192  # positions a pass: four work arrays of 64 KiB stay in the L2 cache
 
+_TABLED = 2**13  # for n up to 2**26 the six round functions fit 384 KiB …
+_BULK = 4096  # … and from so many positions a call on, they are worth writing out
+
 _M1 = np.uint64(0x9E3779B97F4A7C15)  # odd part of 2**64 / golden ratio, as in SplitMix64
 _M2 = np.uint64(0xD6E8FEB86659FD93)  # multiplier of the "rrmxmx" mixer by Pelle Evensen, 2018
 _HALF = np.uint64(32)
@@ -76,6 +79,7 @@ def _large(values: Int64Array, n: int, key: int, *, inverse: bool) -> Int64Array
     a = isqrt(n - 1) + 1
     b = -(-n // a)
     keys = _round_keys(key)
+    tables = _tables(a, b, key) if a <= _TABLED and values.size >= _BULK else None
     flat = values.reshape(-1).view(np.uint64)
     result = np.empty(flat.size, dtype=np.uint64)
     try:  # taken away while in use, so a thread or a signal handler that comes in between gets one of its own
@@ -84,19 +88,40 @@ def _large(values: Int64Array, n: int, key: int, *, inverse: bool) -> Int64Array
         work = np.empty((4, _CHUNK), dtype=np.uint64)
     for start in range(0, flat.size, _CHUNK):
         out = result[start : start + _CHUNK]
-        _network(flat[start : start + _CHUNK], out, a, b, keys, work, inverse=inverse)
+        _network(flat[start : start + _CHUNK], out, a, b, keys, tables, work, inverse=inverse)
         while out.size and int(out.max()) >= n:
             outside = np.flatnonzero(out >= n)
             walked = np.empty(outside.size, dtype=np.uint64)
-            _network(out[outside], walked, a, b, keys, work, inverse=inverse)
+            _network(out[outside], walked, a, b, keys, tables, work, inverse=inverse)
             out[outside] = walked
     if not _work:
         _work.append(work)
     return result.view(np.int64).reshape(values.shape)
 
 
+@lru_cache(maxsize=4)  # at most 384 KiB each
+def _tables(a: int, b: int, key: int) -> tuple[UInt64Array, ...]:
+    """The round functions written out: each has only a (or b) arguments, so in bulk a look-up beats mixing."""
+    tables = []
+    for index, round_key in enumerate(_round_keys(key)):
+        source = np.arange((b, a)[index % 2], dtype=np.uint64)
+        table = np.empty_like(source)
+        _round(source, round_key, np.uint64((a, b)[index % 2]), table, np.empty_like(source))
+        table.flags.writeable = False
+        tables.append(table)
+    return tuple(tables)
+
+
 def _network(
-    x: UInt64Array, out: UInt64Array, a: int, b: int, keys: tuple[np.uint64, ...], work: UInt64Array, *, inverse: bool
+    x: UInt64Array,
+    out: UInt64Array,
+    a: int,
+    b: int,
+    keys: tuple[np.uint64, ...],
+    tables: tuple[UInt64Array, ...] | None,
+    work: UInt64Array,
+    *,
+    inverse: bool,
 ) -> None:
     """Write the network's image of x, each < a*b, to `out`; everything in place, as fresh pages cost more than sums."""
     left, right, mixed, spare = (row[: x.size] for row in work)
@@ -107,7 +132,11 @@ def _network(
     halves = left, right
     for index in reversed(range(ROUNDS)) if inverse else range(ROUNDS):
         target, modulus = halves[index % 2], radix[index % 2]
-        _round(halves[1 - index % 2], keys[index], modulus, mixed, spare)
+        source = halves[1 - index % 2]
+        if tables is None:
+            _round(source, keys[index], modulus, mixed, spare)
+        else:
+            np.take(tables[index], source.view(np.int64), out=mixed, mode="clip")  # in range; "raise" would copy
         if inverse:  # t - m, plus the modulus where that went below 0: then it is huge, and the sum is the smaller
             np.subtract(target, mixed, out=target)
             np.add(target, modulus, out=mixed)

@@ -255,15 +255,16 @@ class BatchSampler(Sampler[list[int]]):
         rank, ranks = self.topology.rank, self.topology.world_size
         for block in blocks(self.plan, start, stop, rank, ranks, self.micro_steps):
             step, micro = block.step, block.micro_step
-            for ids in block.ids.tolist():
+            held = self._count(step, step + 1)  # parts of each of its steps: a short last batch may have fewer
+            for ids in block.ids:
                 micro += 1
-                if micro == self.micro_steps:
+                if micro == held:
                     step, micro = step + 1, 0
                 if self._start == start:  # nobody moved the sampler meanwhile
                     self._handed = (step, micro)
                     if step == stop:
                         self._start = self._handed
-                yield ids
+                yield ids.tolist()  # row by row: a whole block of Python ints would fill the cache
         if self._start == start:
             self._start = self._handed = (stop, 0)
 

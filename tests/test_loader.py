@@ -2,6 +2,7 @@
 
 import gc
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -324,11 +325,9 @@ def test_a_dataset_without_a_length_and_a_subset_of_one_are_read():
 
 
 def test_numpy_integers_are_integers():
-    import numpy as np
-
     loader = make_loader(8, np.int32(4), micro_steps=np.int8(2), num_workers=np.int64(0), seed=np.uint8(3))
     loader.resume(np.int32(4))
-    assert batches(loader.plan, 1, 2) == [sum(loader.until(np.int16(2)), [])]
+    assert batches(loader.plan, 1, 2) == [[id for part in loader.until(np.int16(2)) for id in part]]
 
 
 def test_the_topology_is_detected_where_none_is_given(monkeypatch):

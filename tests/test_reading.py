@@ -1,4 +1,3 @@
-
 """Randomness of samples: what one draws depends on (seed, epoch, id) alone, and the training process never notices."""
 
 import random
@@ -13,6 +12,7 @@ from torch.utils.data import ConcatDataset, Subset, TensorDataset, random_split
 from detdata import Loader, Plan, Sequential, Shuffle, Topology
 from tests.torch_side import (
     SOURCES,
+    SPAWNABLE,
     Believing,
     Both,
     Ids,
@@ -27,7 +27,6 @@ from tests.torch_side import (
 )
 
 N = 24
-SPAWNABLE = tuple(source for source in SOURCES if source != "torch_generator")
 
 
 def drawn(epochs=2, *, dataset=None, batch_size=6, world_size=1, consumed=0, **arguments):
@@ -88,7 +87,6 @@ def test_a_resume_draws_what_the_straight_run_draws(straight, consumed, num_work
 
 @pytest.mark.parametrize("method", ["forkserver", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_a_started_anew_worker_draws_the_same(method):
-    # A torch.Generator inside a dataset cannot be pickled by every torch that is supported, so there is none here.
     arguments = {"epochs": 1, "dataset": lambda: Noisy(N, SPAWNABLE)}
     assert drawn(**arguments) == drawn(**arguments, num_workers=1, multiprocessing_context=start_method(method))
 

@@ -21,7 +21,7 @@ from detdata import (
     TorchShuffle,
     UnknownFormat,
 )
-from tests.torch_side import Ids, as_list, batches, in_new_process, joined, rest_of_sampler, start_method
+from tests.torch_side import FORK, Ids, as_list, batches, in_new_process, joined, rest_of_sampler, start_method
 
 ATTRIBUTES = ("num_replicas", "rank", "num_samples", "total_size", "seed", "shuffle", "drop_last", "epoch")
 
@@ -296,7 +296,9 @@ def test_a_pickled_copy_goes_on_in_the_middle_of_a_pass():
     assert list(one) == list(copy)
 
 
-@pytest.mark.parametrize("workers", [{}, {"num_workers": 2}, {"num_workers": 2, "persistent_workers": True}])
+@pytest.mark.parametrize(
+    "workers", [{}, {"num_workers": 2, **FORK}, {"num_workers": 2, "persistent_workers": True, **FORK}]
+)
 @pytest.mark.parametrize("drop_last", [False, True])
 def test_it_is_the_sampler_of_a_dataloader(workers, drop_last):
     walking = sampler(50, 2, 0, seed=9)
@@ -394,6 +396,21 @@ def test_a_batch_sampler_broken_off_starts_again_and_its_copy_goes_on():
     assert expected[5:] == list(copy)
     assert expected == list(one)
     assert list(one) == list(copy)
+
+
+@pytest.mark.parametrize("done", range(8))
+def test_a_copy_made_anywhere_in_a_short_epoch_gives_its_rest(done):
+    plan = Plan(Shuffle(11, 1), 4, "keep")  # the last batch has three samples: two micro-batches, or one of rank 1
+    for rank in range(2):
+        one = BatchSampler(plan, Topology(rank, 2), micro_steps=2)
+        expected = [part for _ in range(2) for part in BatchSampler(plan, Topology(rank, 2), micro_steps=2)]
+        whole = len(one)
+        walking = iter(one)
+        begun = [part for _, part in zip(range(min(done, whole)), walking, strict=False)]
+        copy = pickle.loads(pickle.dumps(one))
+        rest = list(copy)
+        assert rest != []
+        assert expected[len(begun) : whole] == (rest if len(begun) < whole else [])
 
 
 @pytest.mark.parametrize("method", ["fork", "forkserver"])

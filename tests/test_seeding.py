@@ -1,4 +1,3 @@
-
 """Seeding of workers, and what a dataset may ask about the sample that is being read."""
 
 import pickle
@@ -11,7 +10,7 @@ from torch.utils.data import DataLoader
 
 from detdata import DetdataError, current_sample, derive_seed, sample_rng, worker_init_fn
 from detdata.seeding import Sample, seed_global, worker_seed
-from tests.torch_side import Noisy, as_list, global_streams, start_method
+from tests.torch_side import FORK, SPAWNABLE, Noisy, as_list, global_streams, start_method
 
 
 def test_the_global_streams_get_different_halves_of_a_seed():
@@ -70,6 +69,7 @@ def noise_of_workers(seed=3, base=5, epochs=1, **arguments):
         worker_init_fn=worker_init_fn(seed),
         generator=torch.Generator().manual_seed(base),
         collate_fn=as_list,
+        **FORK,
         **arguments,
     )
     return [number for _ in range(epochs) for batch in loader for _, *numbers in batch for number in numbers]
@@ -98,12 +98,10 @@ def test_worker_init_works_where_no_worker_is():
 
 
 def test_worker_init_under_another_start_method_draws_the_same():
-    sources = ("python", "numpy", "torch", "generator", "random_state", "python_random")  # no torch.Generator: torch
-    # cannot pickle one before 2.7, and a dataset that holds one cannot be spawned there
     drawn = {}
     for method in ("fork", "forkserver"):
         loader = DataLoader(
-            Noisy(4, sources),
+            Noisy(4, SPAWNABLE),
             batch_size=1,
             num_workers=1,
             worker_init_fn=worker_init_fn(3),

@@ -1,4 +1,3 @@
-
 """Global streams saved and put back to the bit; generators found in a dataset object and seeded."""
 
 import random

@@ -189,6 +189,6 @@ def test_a_process_group_and_a_mesh_of_data_and_tensor_parallel_ranks():
         assert found["none"] == {"rank": 0, "world_size": 1, **recorded}
         assert found["sub"] == {"rank": dp, "world_size": 2, "dp_rank": dp, "dp_size": 2}
         assert found["unnamed"] == {"rank": rank, "world_size": 4}
-        assert [
-            word in error for word, error in zip(("without names", "dims=", "'pp'"), errors, strict=True)
-        ] == [True] * 3
+        assert [word in error for word, error in zip(("without names", "dims=", "'pp'"), errors, strict=True)] == [
+            True
+        ] * 3

@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, Sampler
 
 from detdata import BatchSampler, DistributedSampler, Loader, Plan, Progress, Shuffle, Topology
-from tests.torch_side import Believing, Counting, Ids, Noisy, WholeBatches, as_list, batches, make_loader
+from tests.torch_side import FORK, Believing, Counting, Ids, Noisy, WholeBatches, as_list, batches, make_loader
 
 PLAN = Plan(Shuffle(26, 1), 2)
 
@@ -38,7 +38,7 @@ def test_trap_2_consumed_is_not_handed_out(num_workers, prefetch_factor):
                 handed.append(batch)
                 yield batch
 
-    arguments = {"num_workers": num_workers, "prefetch_factor": prefetch_factor}
+    arguments = {"num_workers": num_workers, "prefetch_factor": prefetch_factor, **FORK}
     next(iter(DataLoader(Ids(26), batch_sampler=Watched(), **arguments)))
     assert num_workers * prefetch_factor + 1 == len(handed)  # how far torch runs ahead of the loop
 
@@ -96,7 +96,7 @@ def test_trap_7_making_an_iterator_draws_nothing_from_the_global_generator(num_w
     expected = torch.rand(4)
     torch.manual_seed(3)
     for _ in range(2):
-        next(iter(DataLoader(Ids(26), num_workers=num_workers)))  # torch's own does
+        next(iter(DataLoader(Ids(26), num_workers=num_workers, **(FORK if num_workers else {}))))  # torch's own does
     assert not torch.equal(expected, torch.rand(4))
     torch.manual_seed(3)
     loader = make_loader(26, 0, plan=PLAN, num_workers=num_workers)

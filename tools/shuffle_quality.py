@@ -168,7 +168,7 @@ def parity_z(order: Ids) -> float:
 
 
 def cycles_z(order: Ids) -> float:
-    """Return the z of the number of cycles: mean H(n), variance H(n) - H2(n), the harmonic numbers of 1st and 2nd order.
+    """Return the z of the number of cycles: mean H(n), variance H(n) - H2(n), harmonic numbers of 1st, 2nd order.
 
     Found by doubling: after k rounds each place knows the smallest of 2^k that follow it in its cycle.
     """
@@ -184,8 +184,8 @@ def cycles_z(order: Ids) -> float:
 def distinct_gaps(shuffle: Shuffler, scale: Scale) -> Row:
     """How many different values p[i + 1] - p[i] has at n = 2^20.
 
-    The difference d occurs n - |d| times among the n (n - 1) ordered pairs, so Poisson((n - |d|) / n) often, and is seen
-    with probability 1 - exp of minus that: 2n/e = 771,499 in all. The variance is that of an occupancy problem.
+    The difference d occurs n - |d| times among the n (n - 1) ordered pairs, so Poisson((n - |d|) / n) often, and is
+    seen with probability 1 - exp of minus that: 2n/e = 771,499 in all. The variance is that of an occupancy problem.
     """
     n = 2**20
     rate = (n - np.abs(np.arange(1 - n, n))) / n

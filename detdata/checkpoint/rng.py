@@ -49,7 +49,7 @@ def derive_rng(saved: Mapping[str, Any], rank: int) -> None:
 
     The seed is a hash of rank 0's torch state and the rank, so ranks differ, and a second resume gives the same.
     """
-    state = int.from_bytes(xxhash.xxh3_64_digest(saved["torch"].numpy().tobytes()), "little")
+    state = xxhash.xxh3_64_intdigest(saved["torch"].numpy().tobytes())
     seed = fold("detdata.rank_rng/1", state, rank)
     seed_global(seed)
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]

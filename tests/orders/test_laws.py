@@ -107,7 +107,8 @@ def test_seeds_over_the_whole_range_are_taken(order):
 
 
 BAD = [
-    (True, TypeError), (1.0, TypeError), ("1", TypeError), (None, TypeError), ([True], TypeError), ([0.0, 1.0], TypeError),
+    (True, TypeError), (1.0, TypeError), ("1", TypeError), (None, TypeError), ([True], TypeError),
+    ([0.0, 1.0], TypeError),
     ([None], TypeError), ([[1], [2, 3]], TypeError), (np.array([1.5], dtype=object), TypeError),
     (np.array(["1"], dtype=object), TypeError), (np.array([], dtype=np.float64), TypeError),
     (-1, IndexError), (10**9, IndexError), ([0, -1], IndexError), ([0, 10**9], IndexError),
@@ -123,6 +124,18 @@ def test_bad_positions_and_ids_are_refused_by_name(order, value, kind):
         with pytest.raises(kind, match=name) as caught:
             call(value)
         assert isinstance(caught.value, DetdataError)
+
+
+@pytest.mark.parametrize(
+    "positions",
+    [
+        pytest.param(np.array([1], dtype=object), id="object array in range"),
+        pytest.param([True, 2], id="a bool among integers"),
+    ],
+)
+def test_objects_and_bools_among_positions_are_refused(positions):
+    with pytest.raises(TypeError, match="positions"):
+        Shuffle(10).take(positions)
 
 
 @by_kind

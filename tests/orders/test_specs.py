@@ -88,11 +88,14 @@ HOSTILE = [
         [[["a"], Sequential(2).spec()]], [["a", Sequential(2).spec()]] * 2, [["a", Sequential(2**62).spec()],
         ["b", Sequential(2).spec()]])],
     *[("plan", change) for change in (
-        {"batch_size": 0}, {"batch_size": 2**31}, {"batch_size": 1.0}, {"tail": "DROP"}, {"tail": None}, {"tail": ["drop"]},
-        {"order": 5}, {"resizes": None}, {"resizes": [[1]]}, {"resizes": [5]}, {"resizes": [[0, 3]]}, {"resizes": [[1, 2]]},
+        {"batch_size": 0}, {"batch_size": 2**31}, {"batch_size": 1.0}, {"tail": "DROP"}, {"tail": None},
+        {"tail": ["drop"]},
+        {"order": 5}, {"resizes": None}, {"resizes": [[1]]}, {"resizes": [5]}, {"resizes": [[0, 3]]},
+        {"resizes": [[1, 2]]},
         {"resizes": [[3, 4], [2, 3]]}, {"resizes": [[1.5, 3]]}, {"resizes": [[1, True]]}, {"resizes": [[2**63, 3]]},
         {"skips": [[0, 1, 0]]}, {"skips": [[0, 1, 0, 1]]}, {"skips": [[0, 3, 0, 1]]}, {"skips": [[0, 1, 0, 10]]},
-        {"skips": [[0, 1, 0, 4], [0, 4, 0, 6]]}, {"skips": [[-1, 0, 0, 1]]}, {"skips": [[0, 0, 2**63, 1]]}, {"skips": {}})],
+        {"skips": [[0, 1, 0, 4], [0, 4, 0, 6]]}, {"skips": [[-1, 0, 0, 1]]}, {"skips": [[0, 0, 2**63, 1]]},
+        {"skips": {}})],
 ]  # fmt: skip
 
 

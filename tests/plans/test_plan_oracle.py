@@ -115,9 +115,10 @@ def test_shards_are_disjoint_and_their_union_is_the_batch(history, world_size, m
     grid = plan.batch_size_at(step) // micro_steps
     for rank in range(world_size):
         parts = [plan.shard(step, rank, world_size, micro, micro_steps) for micro in range(micro_steps)]
-        assert np.concatenate([part.ids for part in parts]).tolist() == plan.shard(
-            step, rank, world_size, None, micro_steps
-        ).ids.tolist()
+        assert (
+            np.concatenate([part.ids for part in parts]).tolist()
+            == plan.shard(step, rank, world_size, None, micro_steps).ids.tolist()
+        )
         for micro, part in enumerate(parts):
             places = (row for row in count(micro * grid + rank, world_size))
             for row, id in zip(places, part.ids.tolist(), strict=False):
