@@ -83,8 +83,7 @@ def continued(saved: Saved, plan: Plan) -> Plan:
     """Return the plan to go on with: the saved one up to the saved step, then as the present one says."""
     if plan.resizes or plan.skips:
         return plan  # its past is the saved one's: `compare` has seen to that
-    if plan.batch_size == saved.plan.batch_size:
-        return saved.plan  # rebuilt from its arguments alone: the changes made on the way are in the state
+    # A plan made from its arguments alone: what was changed on the way is in the state, the size from here on is not.
     return saved.plan.resized(saved.progress.global_step, plan.batch_size)
 
 

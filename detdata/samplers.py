@@ -14,9 +14,10 @@ from operator import length_hint
 from typing import Any, Literal, final
 
 import numpy as np
+import torch.utils.data
 from torch.utils.data import Sampler
 
-from detdata.arrays import as_int
+from detdata.arrays import as_int, as_seed
 from detdata.errors import ArgumentTypeError, ArgumentValueError, StateMismatch, UnknownFormat
 from detdata.orders import Order, Sequential, Shuffle, TorchShuffle
 from detdata.orders.base import MAX_EPOCH
@@ -31,13 +32,14 @@ _CHUNK = 8192
 
 
 @final
-class DistributedSampler(Sampler[int]):
+class DistributedSampler(torch.utils.data.DistributedSampler[int]):
     """A drop-in for `torch.utils.data.DistributedSampler`, in O(1) memory and with an exact resume.
 
     dataset: anything with a length. num_replicas, rank: by default from the process group, torchrun or SLURM, else one
     process. shuffle, seed, drop_last: as torch's; an uneven epoch is padded from its front, or cut with drop_last.
     order: "keyed" (our shuffle, any size, no memory) or "torch" (the very ids of torch's sampler, for a run in
-    progress; O(n) memory). Calling `set_epoch` is allowed and not needed.
+    progress; O(n) memory). Calling `set_epoch` is allowed and not needed. A subclass of torch's, so that frameworks
+    which look for one leave it alone; only its attributes are torch's.
     Yields Python ints, `len(sampler)` of them a pass. Raises ValueError, TypeError; an empty dataset gives length 0.
 
     >>> sampler = DistributedSampler(range(6), num_replicas=2, rank=0, seed=1)
@@ -76,8 +78,8 @@ class DistributedSampler(Sampler[int]):
         self.drop_last = bool(drop_last)
         self.order = order
         self._size = len(dataset)
-        self._order = self._make_order(seed) if self._size else None
-        self.seed = int(seed)
+        self.seed = as_seed(seed)
+        self._order = self._make_order() if self._size else None
         whole, rest = divmod(self._size, self.num_replicas)
         self.num_samples = whole + (1 if rest and not self.drop_last else 0)
         self.total_size = self.num_samples * self.num_replicas
@@ -86,11 +88,10 @@ class DistributedSampler(Sampler[int]):
         self._made = 0
         self._live: Iterator[int] | None = None
 
-    def _make_order(self, seed: int) -> Order:
+    def _make_order(self) -> Order:
         if not self.shuffle:
-            Shuffle(self._size, seed)  # checks the seed all the same
             return Sequential(self._size)
-        return Shuffle(self._size, seed) if self.order == "keyed" else TorchShuffle(self._size, seed)
+        return Shuffle(self._size, self.seed) if self.order == "keyed" else TorchShuffle(self._size, self.seed)
 
     def __len__(self) -> int:
         """Samples of this rank in a whole epoch, also after a resume."""

@@ -322,10 +322,18 @@ def test_a_state_that_is_no_mapping_is_refused(state):
 def test_a_world_size_that_does_not_divide_is_refused_before_anything_changes():
     plan = Plan(Shuffle(40, 1), 8).resized(2, 6)
     _, state = consume(make_loader(40, 0, plan=plan), 3)
-    loader = make_loader(40, 8, topology=Topology(0, 4))
+    loader = make_loader(40, 0, plan=plan, topology=Topology(0, 4))
     with pytest.raises(ValueError, match=r"6.*4"):
         loader.load_state_dict(state)
-    assert (Progress(), Plan(Shuffle(40, 1), 8)) == (loader.progress, loader.plan)
+    assert (Progress(), plan) == (loader.progress, loader.plan)
+
+
+def test_a_plain_plan_says_the_batch_size_from_here_on_whatever_was_changed_before():
+    _, state = consume(make_loader(40, 0, plan=Plan(Shuffle(40, 1), 8).resized(2, 6)), 3)
+    loader = make_loader(40, 8)
+    assert (6, 8) == loader.batch_size_change(state)
+    loader.load_state_dict(state)
+    assert Plan(Shuffle(40, 1), 8).resized(2, 6).resized(3, 8) == loader.plan
 
 
 # --- what goes on, changed --------------------------------------------------------------------------------------------
