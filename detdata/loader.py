@@ -15,11 +15,11 @@ from typing import Any, final, get_args
 import torch
 from torch.utils.data import DataLoader, IterableDataset, Sampler, default_collate
 
-from detdata.arrays import as_int, as_seed
+from detdata.arrays import as_int, as_seed, brief
 from detdata.errors import ArgumentTypeError, ArgumentValueError, DetdataError, StateMismatch
 from detdata.keys import fold
 from detdata.loader_state import FORMAT, compare, compare_step, continued, read_state, seed_of
-from detdata.plans import Plan
+from detdata.plans import Batch, Plan
 from detdata.plans.batch import check_division
 from detdata.plans.plan import MAX_STEP
 from detdata.plans.shards import count_parts, parts
@@ -87,11 +87,13 @@ class Loader:
         self.randomness: Randomness = randomness
         self.seed = seed_of(plan) if seed is None else as_seed(seed)
         self._step = self._micro = 0
+        self._last: tuple[int, int] | None = None
         self._pass: object = None  # the iteration that may move the position
         self._requests = _Requests(self.topology, self.micro_steps)
         # A generator of the loader's own: without one, torch draws from the global stream at every `iter`.
         self._generator = torch.Generator()
-        collate = dataloader_kwargs.get("collate_fn") or default_collate
+        collate = dataloader_kwargs.get("collate_fn")
+        collate = default_collate if collate is None else collate
         self._torch_loader: DataLoader[Any] = DataLoader(
             Reader(dataset, randomness, self.seed, self.topology.rank, collate),  # type: ignore[arg-type]
             batch_sampler=self._requests,  # type: ignore[arg-type]
@@ -109,6 +111,22 @@ class Loader:
         """Where training stands: counts a batch from the moment the loop has it. Readable at any time."""
         step = self._step
         return Progress(step, self.plan.epoch(step), self.plan.consumed(step), self._micro)
+
+    @property
+    def batch(self) -> Batch | None:
+        """What the micro-batch that the loop has last had is made of: its ids, and which rows only pad (`real`).
+
+        None before the first one. Costs one look-up in the plan.
+
+        >>> from detdata import Plan, Sequential
+        >>> loader = Loader(list(range(5)), Plan(Sequential(5), 4, tail="pad"))
+        >>> [(batch.tolist(), loader.batch.real.tolist()) for batch in loader][1]
+        ([4, 0, 1, 2], [True, False, False, False])
+        """
+        if self._last is None:
+            return None
+        step, micro = self._last
+        return self.plan.shard(step, self.topology.rank, self.topology.world_size, micro, self.micro_steps)
 
     def __len__(self) -> int:
         """Micro-batches of this rank in the whole current epoch, however many of them are done."""
@@ -145,6 +163,8 @@ class Loader:
             stop = self.plan.first_step(self.plan.epoch(self._step) + 1)
         if stop <= self._step:
             return
+        for size in self.plan.batch_sizes(self._step, stop):  # now, and not when that step comes
+            check_division(size, self.topology.world_size, self.micro_steps)
         mine = self._pass = object()
         handed = self._requests.aim(self.plan, (self._step, self._micro), stop)
         self._generator.manual_seed(fold("detdata.loader/1", self.seed, self.topology.rank, self._step, self._micro))
@@ -153,6 +173,7 @@ class Loader:
             step, micro = handed.popleft()
             last = micro + 1 == self.micro_steps or micro + 1 == self._count(step, step + 1)  # a short batch has fewer
             self._step, self._micro = (step + 1, 0) if last else (step, micro + 1)
+            self._last = step, micro
             yield batch
             self._check_pass(mine)
         self._step, self._micro = stop, 0  # of a short last batch this rank may have had no part
@@ -173,7 +194,7 @@ class Loader:
 
     def _move(self, plan: Plan, step: int, micro: int) -> None:
         check_division(plan.batch_size_at(step), self.topology.world_size, self.micro_steps)
-        self.plan, self._step, self._micro, self._pass = plan, step, micro, None
+        self.plan, self._step, self._micro, self._pass, self._last = plan, step, micro, None, None
 
     def state_dict(self) -> dict[str, Any]:
         """Return plan and position as plain JSON: what was consumed, not what was fetched ahead."""
@@ -287,5 +308,8 @@ def _check_kwargs(kwargs: dict[str, Any]) -> None:
     unknown = sorted(set(kwargs) - _PASSED_ON)
     if unknown:
         raise ArgumentTypeError(f"{', '.join(unknown)}: neither an argument of Loader nor of torch's DataLoader")
+    collate = kwargs.get("collate_fn")
+    if collate is not None and not callable(collate):
+        raise ArgumentTypeError(f"collate_fn must be a function of a list of samples, got {brief(collate)}")
     if kwargs.get("in_order") is False:
         raise ArgumentValueError("in_order=False gives batches in an order that depends on timing; Loader needs True")

@@ -2,8 +2,10 @@
 
 Both walk on by themselves: the pass after a finished one is the next epoch, so forgetting `set_epoch` repeats nothing.
 The position lives in the iterator. A pass ends when its last ids have been handed out; one that was broken off starts
-again where it started. Under a prefetching DataLoader "handed out" runs ahead of what training has consumed, so resume
-by `consumed_samples`, which the training loop counts, or use `detdata.Loader`, which counts for you.
+again where it started; but with workers the last ids are handed out some batches before the loop ends, and a pass that
+is broken off after that counts as finished. Under a prefetching DataLoader "handed out" runs ahead of what training
+has consumed, so resume by `consumed_samples`, which the training loop counts, or use `detdata.Loader`, which counts for
+you.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import ctypes
 import random
 import sys
 from functools import cache
+from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -24,7 +25,9 @@ _WORDS = 624
 _KEY_BYTES = 4 * _WORDS
 _STATE_BYTES = _KEY_BYTES + 4  # the key and the position in it
 _DEPTH = 6  # how deep generators are looked for in a dataset: dataset.base.transforms.transforms[3].rng
-_BREADTH = 2000  # objects looked at, at most: a dataset may hold millions
+_BREADTH = 100_000  # objects looked at, at most …
+_ITEMS = 1000  # … and of each list, tuple or dict so many: it may hold a million file names
+_ATOMS = (str, bytes, int, float, complex, type(None), type, np.ndarray, np.generic, torch.Tensor)
 
 
 class GlobalState(NamedTuple):
@@ -74,7 +77,11 @@ def _python_words_at() -> int | None:
     pattern = np.array([index, *words], dtype=np.uint32).tobytes()
     size = getattr(random.Random.__base__, "__basicsize__", 0)
     at = ctypes.string_at(id(probe), size).find(pattern) if sys.implementation.name == "cpython" else -1
-    return at if at > 0 and type(random._inst) is random.Random else None
+    if at <= 0 or type(random._inst) is not random.Random:
+        return None
+    other = random.Random(54321)  # noqa: S311
+    ctypes.memmove(id(other) + at, pattern, _STATE_BYTES)  # writing must do what reading has promised
+    return at if other.getstate()[1] == probe.getstate()[1] and other.random() == probe.random() else None
 
 
 def _save_python() -> tuple[Any, ...]:
@@ -138,7 +145,7 @@ def _restore_numpy(state: _NumpyState) -> None:
 def find_streams(dataset: object) -> list[Stream]:
     """Return the random generators that a dataset object holds: in its attributes, and those of what it holds.
 
-    Looks through attributes, lists, tuples and dicts, six levels deep and 2,000 objects wide, always in the same
+    Looks through attributes and the first 1,000 items of lists, tuples and dicts, six levels deep, always in the same
     order. A generator in a closure, a global variable or an object of another language is not found.
 
     >>> class Noisy:
@@ -153,23 +160,23 @@ def find_streams(dataset: object) -> list[Stream]:
     for _ in range(_DEPTH):
         following: list[Any] = []
         for item in level:
-            if id(item) in seen or len(seen) >= _BREADTH:
+            if isinstance(item, _ATOMS) or id(item) in seen or len(seen) >= _BREADTH:
                 continue
             seen.add(id(item))
             if isinstance(item, (np.random.Generator, np.random.RandomState, torch.Generator, random.Random)):
                 found.append(item)
             elif isinstance(item, (list, tuple)):
-                following.extend(item[:_BREADTH])
+                following.extend(item[:_ITEMS])
             elif isinstance(item, dict):
-                following.extend(list(item.values())[:_BREADTH])
-            elif not isinstance(item, (str, bytes, type, np.ndarray, torch.Tensor)) and not callable_only(item):
+                following.extend(islice(item.values(), _ITEMS))
+            elif not callable_only(item):
                 following.extend(_attributes(item))
         level = following
     shared: list[Any] = [np.random.mtrand._rand, torch.default_generator, random._inst]
     return [
         stream
         for stream in found
-        if not isinstance(stream, random.SystemRandom) and not any(stream is other for other in shared)
+        if not any(stream is other for other in shared) and not isinstance(stream, random.SystemRandom)
     ]
 
 

@@ -331,7 +331,7 @@ def test_a_world_size_that_does_not_divide_is_refused_before_anything_changes():
 def test_a_plain_plan_says_the_batch_size_from_here_on_whatever_was_changed_before():
     _, state = consume(make_loader(40, 0, plan=Plan(Shuffle(40, 1), 8).resized(2, 6)), 3)
     loader = make_loader(40, 8)
-    assert (6, 8) == loader.batch_size_change(state)
+    assert loader.batch_size_change(state) == (6, 8)
     loader.load_state_dict(state)
     assert Plan(Shuffle(40, 1), 8).resized(2, 6).resized(3, 8) == loader.plan
 

@@ -25,8 +25,8 @@ NAMES = {
 }  # fmt: skip
 
 COMMANDS = {
-    "detdata": {"--help", "--version"},
-    "detdata demo": {"--fault", "--help", "--json", "--kill-step", "--out", "--seed", "--small"},
+    "detdata": {"--help", "--version", "-h"},
+    "detdata demo": {"--fault", "--help", "--json", "--kill-step", "--out", "--seed", "--small", "-h"},
 }
 
 
@@ -89,7 +89,7 @@ def test_the_version_is_that_of_the_package():
 
 def options(command, name, parent=None):
     """{full command name: its options and arguments} of a command and all below it."""
-    context = click.Context(command, info_name=name, parent=parent)
+    context = click.Context(command, info_name=name, parent=parent, **command.context_settings)
     words = {word for parameter in command.get_params(context) for word in described(parameter)}
     table = {context.command_path: words}
     if isinstance(command, click.Group):

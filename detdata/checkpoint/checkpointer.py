@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from detdata.arrays import as_int
+from detdata.checkpoint import lock
 from detdata.checkpoint.compare import check_accept, compare, notes
 from detdata.checkpoint.environment import snapshot
 from detdata.checkpoint.errors import CheckpointNotSaved
@@ -25,7 +26,7 @@ from detdata.checkpoint.parts import PROGRESS_FORMAT, capture, data_record, json
 from detdata.checkpoint.policy import SavePolicy
 from detdata.checkpoint.run import describe_run
 from detdata.checkpoint.selection import select
-from detdata.checkpoint.store import Stage, periodic_steps, retain
+from detdata.checkpoint.store import Stage, make_root, periodic_steps, retain
 from detdata.errors import ArgumentTypeError, ArgumentValueError, CheckpointMismatch
 from detdata.progress import Progress
 
@@ -78,7 +79,11 @@ class Checkpointer:
     ) -> None:
         if not isinstance(policy, SavePolicy):
             raise ArgumentTypeError(f"policy must be a SavePolicy, got {type(policy).__name__}")
-        self.root = Path(root)
+        if not isinstance(root, (str, os.PathLike)) or not os.fspath(root):
+            raise ArgumentTypeError(f"root must be the path of a folder, got {root!r}")
+        self.root = Path(root).absolute()  # a later chdir must not split the run over two roots
+        if self.root.exists() and not self.root.is_dir():
+            raise ArgumentValueError(f"root must be a folder, but {self.root} is a file")
         self.policy = policy
         self._run = describe_run(
             model=model,
@@ -100,6 +105,7 @@ class Checkpointer:
         self._latest_at = time.monotonic()
         self._warned_of_higher = False
         self._closed = False
+        self._locked = False
 
     @property
     def progress(self) -> Progress:
@@ -127,6 +133,7 @@ class Checkpointer:
         wanted = None if step is None else as_int(step, "step")
         saved = select(self.root, wanted, rank=self._run.rank, strict=self._strict)
         if saved is None:
+            self._records(capture(self._run))  # what could not be saved should fail here, not ten minutes into the run
             return None
         differences = compare(self._run, saved)
         refused = tuple(difference for difference in differences if difference.accept not in names)
@@ -152,7 +159,7 @@ class Checkpointer:
         boundary. Ranks other than 0 never save. Costs next to nothing when nothing is due. Raises what `save` raises.
         """
         self._check_open()
-        self._metrics = {name: _metric(name, value) for name, value in metrics.items()}
+        self._metrics.update({name: _metric(name, value) for name, value in metrics.items()})
         self._counted = replace(self._counted, global_step=self._counted.global_step + 1)
         progress = self.progress
         if progress.micro_step or self._run.rank:
@@ -192,13 +199,13 @@ class Checkpointer:
 
     def _write(self, kind: str, progress: Progress) -> Path:
         trees = capture(self._run)
-        records = {
-            "progress.json": {"format": PROGRESS_FORMAT, **progress.to_dict()},
-            "data.json": data_record(self._run),
-            "meta.json": make_meta(self._run, structure_of(trees["model.pt"]), self._metrics, self._accepted),
-        }
+        records = {"progress.json": {"format": PROGRESS_FORMAT, **progress.to_dict()}, **self._records(trees)}
         stage = None
         try:
+            make_root(self.root)
+            if not self._locked:
+                lock.acquire(self.root)
+                self._locked = True
             stage = Stage(self.root)
             for name, tree in trees.items():
                 stage.write(name, tree_writer(tree))
@@ -213,6 +220,13 @@ class Checkpointer:
         finally:
             if stage is not None:
                 stage.abandon()  # nothing is there any more once it is published
+
+    def _records(self, trees: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        structure = structure_of(trees["model.pt"])
+        return {
+            "data.json": data_record(self._run),
+            "meta.json": make_meta(self._run, structure, self._metrics, self._accepted),
+        }
 
     def _warn_of_higher(self, step: int) -> None:
         if self._warned_of_higher:
@@ -230,8 +244,11 @@ class Checkpointer:
         """Return when every save that has begun is on disk. Saves are synchronous, so that is at once."""
 
     def close(self) -> None:
-        """Wait, and refuse further use. Does not save."""
+        """Wait, refuse further use, and let other processes save to the root. Does not save."""
         self.wait()
+        if self._locked:
+            lock.release(self.root)
+            self._locked = False
         self._closed = True
 
     def __enter__(self) -> Self:
@@ -249,7 +266,7 @@ class Checkpointer:
 
 def _metric(name: str, value: Any) -> Any:
     if isinstance(value, torch.Tensor) and value.numel() == 1:
-        return value.detach()  # read at the next save: a look at it now would wait for the device
+        return value.detach().clone()  # read at the next save: a look at it now would wait for the device
     if value is None or isinstance(value, (bool, int, float, str, np.generic)):
         return value
     raise ArgumentTypeError(f"metric {name!r} must be a number, a string or a tensor of one element, got {value!r}")

@@ -14,7 +14,7 @@
 | order, seed, …  | what `loader.check_state` says           | never           |                                   |
 | batch_size      | of the loader's plan, from here on       | batch_size      | goes on at the next unseen sample |
 | dataset_version | another; declared on one side only       | dataset_version | goes on with the present data     |
-| rng             | of this rank or CUDA devices: missing    | rng             | restores those that are there     |
+| rng             | more CUDA devices saved than are here    | rng             | restores those that are there     |
 
 Versions of libraries, deterministic switches and the config are no reason to refuse: one warning lists them.
 """
@@ -196,10 +196,8 @@ def _declared(run: Run, saved: Saved) -> list[Difference]:
 
 def _rng(run: Run, saved: Saved) -> list[Difference]:
     tree = saved.trees.get(rng_name(run.rank))
-    if tree is None and saved.meta["topology"].get("world_size") != run.layout().get("world_size"):
-        return []  # named as world_size; a rank that is new gets derived states
     if tree is None:
-        return [Difference("rng", f"no random states of rank {run.rank}", f"rank {run.rank}", "rng")]
+        return []  # this rank gets derived states, and a warning says so
     devices = len(tree["cuda"])
     if devices > rng.cuda_devices():
         return [_difference("rng", f"{devices} CUDA devices", f"{rng.cuda_devices()} CUDA devices", "rng")]
@@ -230,7 +228,48 @@ def notes(run: Run, saved: Saved) -> list[str]:
             lines.append(f"{title}{name}: saved {old.get(name, 'absent')!r}, now {new.get(name, 'absent')!r}")
         if len(changed) > _SHOWN:
             lines.append(f"{title}: {len(changed) - _SHOWN} more")
+    if rng_name(run.rank) not in saved.trees:
+        lines.append(
+            f"it has no random states of rank {run.rank}: they are derived from rank 0's, so what this rank draws "
+            "(dropout, say) is reproducible, and not what it would have drawn without the stop"
+        )
+    return lines + _hyperparameters(run, saved)
+
+
+def _hyperparameters(run: Run, saved: Saved) -> list[str]:
+    """What the script sets another way than the checkpoint: the saved values will be in force."""
+    lines = []
+    tree = saved.trees.get("optimizer.pt")
+    names = parameter_names(run.bare_model())
+    if run.optimizer is not None and tree is not None and tree["class"] == class_name(run.optimizer):
+        old = [group["names"] for group in tree["groups"]]
+        order = match_groups(old, group_names(run.optimizer, names)) or []
+        # A schedule moves lr and whatever else it likes; its own settings are compared below.
+        scheduled = run.schedulers or "scheduler.pt" in saved.trees
+        moving = {"lr", "params", "momentum", "betas"} if scheduled else {"params"}
+        for index, group in zip(order, run.optimizer.param_groups, strict=False):
+            before = tree["groups"][index]["hyperparameters"]
+            lines += _changed(f"optimizer group {index}", before, group, skip=moving)
+    for number, scheduler in enumerate(run.schedulers):
+        states = saved.trees.get("scheduler.pt", {}).get("states", [])
+        if number < len(states) and isinstance(states[number], Mapping):
+            skip = {"last_epoch", "num_bad_epochs", "best", "cooldown_counter", "T_cur", "T_i"}
+            lines += _changed(f"scheduler {number}", states[number], scheduler.state_dict(), skip=skip)
     return lines
+
+
+def _changed(title: str, before: Mapping[str, Any], now: Mapping[str, Any], *, skip: set[str]) -> list[str]:
+    plain = (bool, int, float, str, tuple)
+    return [
+        f"{title}: {name} was {before[name]!r} and is in force again; this script sets {now[name]!r}"
+        for name in before
+        if name in now
+        and name not in skip
+        and not name.startswith("_")
+        and isinstance(before[name], plain)
+        and isinstance(now[name], plain)
+        and before[name] != now[name]
+    ]
 
 
 def _flat(value: Any, path: str = "") -> dict[str, Any]:

@@ -35,15 +35,15 @@ class FileRecord:
 class HashingFile:
     """A binary file to write to that hashes what passes through.
 
-    An OSError is kept and raised by `finish`, not by `write`: torch's zip writer calls `write` from C++ and its
-    destructor would write again while the error is on its way.
+    An error, Ctrl-C too, is kept and raised by `finish`, not by `write`: torch's zip writer calls `write` from C++ and
+    its destructor would write again while the error is on its way.
     """
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._hash = xxhash.xxh3_128()
         self._size = 0
-        self._error: OSError | None = None
+        self._error: BaseException | None = None
 
     def write(self, data: bytes | bytearray | memoryview) -> int:
         """Hash and write `data`; return its size in bytes."""
@@ -51,7 +51,7 @@ class HashingFile:
         if self._error is None:
             try:
                 self._file.write(data)
-            except OSError as error:
+            except BaseException as error:  # noqa: BLE001 - raised by finish
                 self._error = error
             self._hash.update(data)
             self._size += size
@@ -61,7 +61,7 @@ class HashingFile:
         """Do nothing: `finish` flushes and syncs."""
 
     def finish(self) -> FileRecord:
-        """Flush and sync to disk, and return what was written. Raises the first OSError of a write."""
+        """Flush and sync to disk, and return what was written. Raises the first error of a write."""
         if self._error is not None:
             raise self._error
         self._file.flush()

@@ -53,7 +53,7 @@ def make_meta(
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         **host(),
         "topology": run.layout(),
-        "git": git_state(str(Path.cwd())),
+        "git": _git_here(),
         "versions": versions(),
         "switches": switches(),
         "model": {
@@ -73,3 +73,10 @@ def make_meta(
         "metrics": snapshot(dict(metrics)),
         "accepted": [dict(entry) for entry in accepted],
     }
+
+
+def _git_here() -> dict[str, Any] | None:
+    try:
+        return git_state(str(Path.cwd()))
+    except OSError:  # the folder was removed under us; that is no reason not to save
+        return None

@@ -193,7 +193,7 @@ def _loaders(run: Run, saved: Saved, skip: Sequence[str]) -> list[tuple[str, Cal
             loads.append((f"extra[{name!r}]", partial(part.load_state_dict, extra[name])))
     if rng_name(run.rank) in trees:
         loads.append(("rng", lambda: rng.restore_rng(trees[rng_name(run.rank)])))  # last: loading may have drawn
-    elif rng_name(0) in trees and saved.meta["topology"].get("world_size") != run.layout().get("world_size"):
+    elif rng_name(0) in trees:
         loads.append(("rng", lambda: rng.derive_rng(trees[rng_name(0)], run.rank)))
     return loads
 

@@ -7,7 +7,6 @@ without running code. A CUDA that this process has not touched is neither read n
 from __future__ import annotations
 
 import random
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,7 +44,7 @@ def restore_rng(saved: Mapping[str, Any]) -> None:
 
 
 def derive_rng(saved: Mapping[str, Any], rank: int) -> None:
-    """Seed this rank's streams from rank 0's saved ones: for a rank that the saved run did not have.
+    """Seed this rank's streams from rank 0's saved ones: for a rank whose own were not saved.
 
     The seed is a hash of rank 0's torch state and the rank, so ranks differ, and a second resume gives the same.
     """
@@ -54,11 +53,6 @@ def derive_rng(saved: Mapping[str, Any], rank: int) -> None:
     seed_global(seed)
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.manual_seed_all(seed % 2**63)
-    warnings.warn(
-        f"the checkpoint has no random states of rank {rank}: they are derived from rank 0's, so what this rank draws "
-        "(dropout, say) is reproducible, but not that of a run which had it from the start",
-        stacklevel=2,
-    )
 
 
 def cuda_devices() -> int:

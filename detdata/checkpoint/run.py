@@ -136,6 +136,15 @@ def describe_run(
         raise ArgumentTypeError(f'precision must be a string such as "bf16-mixed", got {precision!r}')
     if topology is None:
         topology = getattr(loader, "topology", None) or Topology.detect()
+    for name in ("rank", "world_size", "to_dict"):
+        if not hasattr(topology, name):
+            raise ArgumentTypeError(f"topology must be a Topology, got {topology!r}")
+    other = getattr(loader, "topology", topology)
+    if (other.rank, other.world_size) != (topology.rank, topology.world_size):
+        raise ArgumentValueError(
+            f"topology contradicts the loader's: rank {topology.rank} of {topology.world_size}, but the loader takes "
+            f"the part of rank {other.rank} of {other.world_size}"
+        )
     if not 0 <= topology.rank < topology.world_size:
         raise ArgumentValueError(f"topology: rank {topology.rank} is outside its world size {topology.world_size}")
     return Run(

@@ -31,6 +31,8 @@ def select(root: Path, step: int | None, *, rank: int, strict: bool) -> Saved | 
         if saved is not None:
             for path, whys in broken.items():
                 warnings.warn(f"passed over the broken checkpoint {path}: {'; '.join(whys)}", stacklevel=3)
+            if step is None:
+                _warn_of_newer(candidate, [one for one in candidates if str(one.path) not in broken])
             return saved
         broken[str(candidate.path)] = problems
         if strict:
@@ -38,6 +40,19 @@ def select(root: Path, step: int | None, *, rank: int, strict: bool) -> Saved | 
     if broken:
         raise CheckpointBroken(str(root), broken)
     return None
+
+
+def _warn_of_newer(chosen: Candidate, candidates: list[Candidate]) -> None:
+    """Say so if a checkpoint of a lower step was saved later: somebody went back and trained on from there."""
+    saved_ns = chosen.order[1]
+    later = [one for one in candidates if one.order[1] > saved_ns and one.order[0] < chosen.order[0]]
+    if later:
+        warnings.warn(
+            f"resuming from {chosen.path}, the highest step, but {later[0].path.name} of step {later[0].step} was "
+            f"saved later. To go on from there: resume(step={later[0].step}); to keep doing so, move the higher steps "
+            "of the run that was given up away",
+            stacklevel=4,
+        )
 
 
 def _open(candidate: Candidate, rank: int) -> tuple[Saved | None, list[str]]:

@@ -4,8 +4,8 @@
 
 A folder cannot replace another in one step, so the old one is renamed aside (`ckpt_latest.previous`) before the new one
 takes its name; whoever looks between the two finds it there. `.previous` counts only where the folder it gave way to is
-missing or broken. What a cut save leaves is ignored by the finder and removed by the next save. One run writes to a
-root at a time.
+missing or broken. What a cut save leaves is ignored by the finder and removed by the next save. One process writes to
+a root at a time (detdata.checkpoint.lock).
 """
 
 from __future__ import annotations
@@ -99,9 +99,7 @@ class Stage:
     """
 
     def __init__(self, root: Path) -> None:
-        if not root.is_dir():
-            root.mkdir(parents=True, exist_ok=True)
-            sync_folder(root.parent)
+        make_root(root)
         sweep(root)
         self._root = root
         self._files: dict[str, FileRecord] = {}
@@ -139,6 +137,13 @@ class Stage:
         with contextlib.suppress(OSError):
             if self.folder.exists():
                 remove_tree(self.folder)
+
+
+def make_root(root: Path) -> None:
+    """Make the folder of checkpoints, on disk when this returns, if it is not there. Raises OSError."""
+    if not root.is_dir():
+        root.mkdir(parents=True, exist_ok=True)
+        sync_folder(root.parent)
 
 
 def sweep(root: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 import xxhash
 
-from detdata.arrays import Int64Array, as_int
+from detdata.arrays import Int64Array, as_int, brief
 from detdata.errors import ArgumentTypeError, ArgumentValueError
 from detdata.orders.base import MAX_EPOCH, Order, as_order
 from detdata.plans.batch import Batch, check_division, part_of
@@ -58,6 +58,9 @@ class Plan:
         object.__setattr__(self, "batch_size", as_int(self.batch_size, "batch_size", low=1, high=MAX_BATCH))
         if not isinstance(self.tail, str) or self.tail not in get_args(Tail):
             raise ArgumentValueError(f"tail must be one of {', '.join(get_args(Tail))}; got {self.tail!r}")
+        object.__setattr__(self, "tail", str(self.tail))
+        object.__setattr__(self, "resizes", _rows(self.resizes, "resizes", 2))
+        object.__setattr__(self, "skips", _rows(self.skips, "skips", 4))
         _check_changes(self)
         self._walk  # noqa: B018  builds the table now, so that a plan without batches is refused here
 
@@ -83,6 +86,8 @@ class Plan:
         """
         number = _step(step)
         place = self._walk.place(number)
+        if place.epoch + place.batch_size // self.order.size > MAX_EPOCH:
+            raise ArgumentValueError(f"step {number} lies in epoch {place.epoch}; epochs go up to 2**63 - 1")
         epochs, positions, real = self._rows(place)
         ids = np.empty_like(positions)
         for epoch in np.unique(epochs):
@@ -134,6 +139,16 @@ class Plan:
     def batch_size_at(self, step: int) -> int:
         """Return the global batch size that holds at a step (a kept last batch of an epoch is shorter)."""
         return self._walk.place(_step(step)).batch_size
+
+    def batch_sizes(self, first: int, last: int) -> tuple[int, ...]:
+        """Return the global batch sizes that hold at some step of first … last - 1, in order.
+
+        >>> from detdata import Sequential
+        >>> Plan(Sequential(100), 8).resized(5, 12).batch_sizes(0, 10)
+        (8, 12)
+        """
+        here = self.batch_size_at(first)
+        return (here, *(size for step, size in self.resizes if first < step < last))
 
     def steps(self, epoch: int = 0) -> int:
         """Return how many steps begin in an epoch.
@@ -212,7 +227,8 @@ class Plan:
     def skipping(self, first: int, last: int) -> Plan:
         """Return the plan in which the data of steps first … last - 1 are never trained on (after a loss spike, say).
 
-        Later data move up: `batch(first)` is what `batch(last)` was. Raises ValueError, TypeError.
+        Later data move up: `batch(first)` is what `batch(last)` was. With tail="pad", rows that only pad (`real` is
+        False) are the first of the epoch all the same, and may be of skipped samples. Raises ValueError, TypeError.
 
         >>> from detdata import Sequential
         >>> plan = Plan(Sequential(100), 10)
@@ -278,6 +294,14 @@ def _step(value: object, name: str = "step") -> int:
     return as_int(value, name, high=MAX_STEP)
 
 
+def _rows(value: object, name: str, width: int) -> Any:
+    """Return resizes or skips as tuples of Python integers, whatever sequences and integers they came as."""
+    rows = tuple(value) if isinstance(value, (list, tuple)) else None
+    if rows is None or any(not isinstance(row, (list, tuple)) or len(row) != width for row in rows):
+        raise ArgumentTypeError(f"{name} must be rows of {width} integers, got {brief(value)}")
+    return tuple(tuple(as_int(item, name) for item in row) for row in rows)
+
+
 def _check_changes(plan: Plan) -> None:
     """Check resizes and skips, which may come from a file, to be in their one form."""
     n = plan.order.size
@@ -298,13 +322,7 @@ def _check_changes(plan: Plan) -> None:
 
 def _build(spec: Spec) -> Plan:
     order = as_order(from_spec(spec["order"]), "order")
-    for name, width in (("resizes", 2), ("skips", 4)):
-        rows = spec[name]
-        if not isinstance(rows, list) or any(not isinstance(row, list) or len(row) != width for row in rows):
-            raise ArgumentTypeError(f"{name} must be a list of lists of {width} integers, got {str(rows)[:80]}")
-    resizes = tuple((row[0], row[1]) for row in spec["resizes"])
-    skips = tuple((row[0], row[1], row[2], row[3]) for row in spec["skips"])
-    return Plan(order, spec["batch_size"], spec["tail"], resizes, skips)
+    return Plan(order, spec["batch_size"], spec["tail"], spec["resizes"], spec["skips"])
 
 
 register_format("detdata.plan/1", ("order", "batch_size", "tail", "resizes", "skips"), _build)

@@ -36,7 +36,7 @@ def look(root, pipe):
     step = checkpointer.resume().global_step
     whole = all((parameter == step).all() for parameter in model.parameters())
     checkpointer.save()
-    clean = sorted(path.name for path in root.iterdir()) == ["ckpt_latest"]
+    clean = sorted(path.name for path in root.iterdir()) == [".lock", "ckpt_latest"]
     os.write(pipe, f"{step} {'whole' if whole else 'torn'} {'clean' if clean else 'dirty'}".encode())
 
 
