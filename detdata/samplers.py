@@ -31,6 +31,7 @@ from detdata.topology import Topology
 
 _FORMAT = "detdata.distributed_sampler/1"
 _CHUNK = 8192
+_LIST = 512
 
 
 @final
@@ -109,15 +110,19 @@ class DistributedSampler(torch.utils.data.DistributedSampler[int]):
         while place < self.num_samples and self._order is not None:
             stop = min(place + chunk, self.num_samples)
             positions = np.arange(place, stop, dtype=np.int64) * self.num_replicas + self.rank
-            ids = self._order.take(positions % self._size, epoch).tolist()
-            last = ids.pop() if stop == self.num_samples else None
-            live = iter(ids)
-            self._made, self._live = place + len(ids), live
-            yield live
-            if last is not None:  # the pass is over as soon as its last id is out, whether or not anyone asks again
+            if stop == self.num_samples:  # only there may it reach beyond the end, into the padding
+                positions %= self._size
+            ids = self._order._take(positions, epoch)
+            last = stop == self.num_samples
+            held_back = 1 if last else 0
+            for first in range(0, ids.size - held_back, _LIST):  # few at a time: Python ints of a whole chunk spill
+                live = iter(ids[first : min(first + _LIST, ids.size - held_back)].tolist())
+                self._made, self._live = place + first + length_hint(live), live
+                yield live
+            if last:  # the pass is over as soon as its last id is out, whether or not anyone asks again
                 if self.epoch == epoch:
                     self.epoch, self._start, self._handed = epoch + 1, 0, 0
-                yield iter((last,))
+                yield iter((int(ids[-1]),))
             place, chunk = stop, _CHUNK
 
     @property
