@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, IterableDataset, Sampler, default_colla
 from detdata.arrays import as_int, as_seed, brief
 from detdata.errors import ArgumentTypeError, ArgumentValueError, DetdataError, StateMismatch
 from detdata.keys import fold
-from detdata.loader_state import FORMAT, compare, compare_step, continued, read_state, seed_of
+from detdata.loader_state import FORMAT, Saved, compare, compare_step, continued, read_state, seed_of
 from detdata.plans import Batch, Plan
 from detdata.plans.batch import check_division
 from detdata.plans.plan import MAX_STEP
@@ -212,7 +212,9 @@ class Loader:
 
         Raises UnknownFormat for a record that is no loader state.
         """
-        saved = read_state(state)
+        return self._differences(read_state(state))
+
+    def _differences(self, saved: Saved) -> list[tuple[str, str, str]]:
         found = compare(saved, self.plan, self.seed, self.randomness)
         micro = saved.progress.micro_step
         if micro and saved.micro_steps != self.micro_steps:
@@ -239,14 +241,14 @@ class Loader:
         Raises StateMismatch (a ValueError) naming every field that differs (order, size, seed, tail …), before
         anything changes; UnknownFormat; ValueError if world_size x micro_steps does not divide the batch size.
         """
-        wrong = self.check_state(state)
+        saved = read_state(state)
+        wrong = self._differences(saved)
         if wrong:
-            lines = "\n  ".join(f"{field}: saved {saved}, here {found}" for field, saved, found in wrong)
+            lines = "\n  ".join(f"{field}: saved {was}, here {now}" for field, was, now in wrong)
             raise StateMismatch(
                 f"the state belongs to another run:\n  {lines}\n"
                 "Build the loader with the saved run's plan: detdata.from_spec(state['plan'])"
             )
-        saved = read_state(state)
         progress = saved.progress
         plan = continued(saved, self.plan)
         if plan not in (self.plan, saved.plan):

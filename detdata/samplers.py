@@ -26,11 +26,10 @@ from detdata.orders.base import MAX_EPOCH
 from detdata.plans import Plan
 from detdata.plans.batch import check_division
 from detdata.plans.plan import MAX_STEP
-from detdata.plans.shards import blocks, count_parts
+from detdata.plans.shards import CHUNK, blocks, count_parts
 from detdata.topology import Topology
 
 _FORMAT = "detdata.distributed_sampler/1"
-_CHUNK = 8192
 _LIST = 512
 
 
@@ -114,7 +113,7 @@ class DistributedSampler(torch.utils.data.DistributedSampler[int]):
                 positions %= self._size
             ids = self._order._take(positions, epoch)
             last = stop == self.num_samples
-            held_back = 1 if last else 0
+            held_back = int(last)
             for first in range(0, ids.size - held_back, _LIST):  # few at a time: Python ints of a whole chunk spill
                 live = iter(ids[first : min(first + _LIST, ids.size - held_back)].tolist())
                 self._made, self._live = place + first + length_hint(live), live
@@ -123,7 +122,7 @@ class DistributedSampler(torch.utils.data.DistributedSampler[int]):
                 if self.epoch == epoch:
                     self.epoch, self._start, self._handed = epoch + 1, 0, 0
                 yield iter((int(ids[-1]),))
-            place, chunk = stop, _CHUNK
+            place, chunk = stop, CHUNK
 
     @property
     def _handed(self) -> int:

@@ -40,7 +40,10 @@ def group_names(optimizer: Any, names: Mapping[int, str]) -> list[list[str]]:
 
 
 def capture_optimizer(optimizer: Any, names: Mapping[int, str]) -> dict[str, Any]:
-    """Return the optimizer's state as a plain tree: class, groups (names, hyperparameters), state by name."""
+    """Return the optimizer's state as a plain tree: class, groups (names, hyperparameters), state by name.
+
+    Raises TypeError or ValueError for state that could not be loaded without running code.
+    """
     groups = group_names(optimizer, names)
     packed = optimizer.state_dict()
     by_index = {
@@ -49,7 +52,7 @@ def capture_optimizer(optimizer: Any, names: Mapping[int, str]) -> dict[str, Any
         for index, name in zip(group["params"], named, strict=True)
     }
     state = {by_index[key]: value for key, value in packed["state"].items() if key in by_index}
-    return {
+    tree = {
         "format": FORMAT,
         "class": class_name(optimizer),
         "groups": [
@@ -61,6 +64,8 @@ def capture_optimizer(optimizer: Any, names: Mapping[int, str]) -> dict[str, Any
         "shared": {key: value for key, value in packed["state"].items() if key not in by_index},
         "more": {key: value for key, value in packed.items() if key not in ("state", "param_groups")},
     }
+    checked: dict[str, Any] = plain(tree, "optimizer")
+    return checked
 
 
 def match_groups(saved: list[list[str]], present: list[list[str]]) -> list[int] | None:
@@ -114,12 +119,6 @@ def _as_saved(loaded: Any, saved: Any) -> Any:
     if isinstance(saved, (list, tuple)) and type(loaded) is type(saved) and len(loaded) == len(saved):
         return type(saved)(_as_saved(one, other) for one, other in zip(loaded, saved, strict=True))
     return loaded
-
-
-def check_optimizer(optimizer: Any, names: Mapping[int, str]) -> dict[str, Any]:
-    """Return `capture_optimizer`'s tree, checked to be loadable without running code. Raises TypeError, ValueError."""
-    tree: dict[str, Any] = plain(capture_optimizer(optimizer, names), "optimizer")
-    return tree
 
 
 def positional(name: str) -> bool:

@@ -20,7 +20,7 @@ from detdata.checkpoint.files import open_regular, read_bounded
 from detdata.checkpoint.manifest import Manifest
 from detdata.checkpoint.meta import FORMAT as META_FORMAT
 from detdata.checkpoint.optimizer import (
-    check_optimizer,
+    capture_optimizer,
     group_names,
     match_groups,
     parameter_names,
@@ -61,7 +61,7 @@ def capture(run: Run) -> dict[str, Any]:
     model = run.bare_model()
     trees["model.pt"] = plain(model.state_dict(), "model")
     if run.optimizer is not None:
-        trees["optimizer.pt"] = check_optimizer(run.optimizer, parameter_names(model))
+        trees["optimizer.pt"] = capture_optimizer(run.optimizer, parameter_names(model))
     if run.schedulers:
         trees["scheduler.pt"] = plain(capture_schedulers(run.schedulers), "scheduler")
     scaler = run.scaler_state()

@@ -63,19 +63,19 @@ class Run:
     scaler: Any = None
     loader: LoaderLike | None = None
     extra: Mapping[str, Stateful] = field(default_factory=dict)
-    topology: TopologyLike | None = None
+    topology: TopologyLike
     dataset_version: str | None = None
     precision: str | None = None
     config: Any = None
 
     @property
     def rank(self) -> int:
-        """The data-parallel rank, 0 without a topology."""
-        return 0 if self.topology is None else self.topology.rank
+        """The data-parallel rank."""
+        return self.topology.rank
 
     def layout(self) -> dict[str, Any]:
         """The topology as plain JSON."""
-        return {"rank": 0, "world_size": 1} if self.topology is None else dict(self.topology.to_dict())
+        return dict(self.topology.to_dict())
 
     def bare_model(self) -> torch.nn.Module:
         """The model without DistributedDataParallel and torch.compile around it."""

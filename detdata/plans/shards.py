@@ -15,7 +15,7 @@ from detdata.arrays import Int64Array
 from detdata.plans.batch import check_division
 from detdata.plans.plan import Plan
 
-_CHUNK = 8192  # ids made at once, after a first chunk of one step: the first batch must not wait for the others
+CHUNK = 8192  # ids made at once, after a first chunk of one step: the first batch must not wait for the others
 
 
 class Part(NamedTuple):
@@ -66,12 +66,12 @@ def blocks(
             step, skip = step + 1, 0
             continue
         mine = place.batch_size // world_size
-        count = min(place.full, max(1, wanted // mine), _CHUNK if stop is None else stop - step)
+        count = min(place.full, max(1, wanted // mine), CHUNK if stop is None else stop - step)
         grid = place.batch_size // micro_steps
         rows = np.arange(skip, count * micro_steps, dtype=np.int64) * grid + place.q
         q = rows[:, np.newaxis] + np.arange(rank, grid, world_size, dtype=np.int64)
         yield Block(step, skip, plan.order._take(plan._epochs.positions(place.epoch, q), place.epoch), place.epoch)
-        step, skip, wanted = step + count, 0, min(max(wanted, mine) * 4, _CHUNK)
+        step, skip, wanted = step + count, 0, min(max(wanted, mine) * 4, CHUNK)
 
 
 def count_parts(plan: Plan, first: int, last: int, rank: int, micro_steps: int) -> int:
