@@ -24,7 +24,7 @@ from detdata.plans.batch import check_division
 from detdata.plans.plan import MAX_STEP
 from detdata.plans.shards import count_parts, parts
 from detdata.progress import Progress
-from detdata.reading import Randomness, Reader, Request, as_is
+from detdata.reading import Randomness, Reader, Request, as_is, pack
 from detdata.topology import Topology
 
 _log = logging.getLogger("detdata")
@@ -282,7 +282,7 @@ class _Requests(Sampler[Request]):
         plan, start, stop, handed = self._aim
         for part in parts(plan, start, stop, self.topology.rank, self.topology.world_size, self.micro_steps):
             handed.append((part.step, part.micro_step))
-            yield Request(*part)
+            yield pack(part)
 
 
 def _check_dataset(dataset: Any, plan: Plan) -> None:

@@ -11,7 +11,7 @@ The bits are fixed in docs/spec.md, section 2.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import isqrt
 
 import numpy as np
@@ -23,8 +23,8 @@ SMALL = 2**16  # up to here by sorting; ids fit the low 16 bits of a sort key
 ROUNDS = 6
 _CHUNK = 8192  # positions a pass: four work arrays of 64 KiB stay in the L2 cache
 
-_TABLED = 2**13  # for n up to 2**26 the six round functions fit 384 KiB …
-_BULK = 4096  # … and from so many positions a call on, they are worth writing out
+_TABLED = 2**13  # for n up to 2**26 the round functions fit 1.5 MiB, written out …
+_BULK = 4096  # … and from so many positions a call on, that is worth it
 
 _M1 = np.uint64(0x9E3779B97F4A7C15)  # odd part of 2**64 / golden ratio, as in SplitMix64
 _M2 = np.uint64(0xD6E8FEB86659FD93)  # multiplier of the "rrmxmx" mixer by Pelle Evensen, 2018
@@ -78,8 +78,10 @@ def _round_keys(key: int) -> tuple[np.uint64, ...]:
 def _large(values: Int64Array, n: int, key: int, *, inverse: bool) -> Int64Array:
     a = isqrt(n - 1) + 1
     b = -(-n // a)
-    keys = _round_keys(key)
-    tables = _tables(a, b, key) if a <= _TABLED and values.size >= _BULK else None
+    if a <= _TABLED and values.size >= _BULK:
+        network = partial(_looked_up, _tables(a, b, key, inverse=inverse), b, inverse=inverse)
+    else:
+        network = partial(_mixed, _round_keys(key), a, b, inverse=inverse)
     flat = values.reshape(-1).view(np.uint64)
     result = np.empty(flat.size, dtype=np.uint64)
     try:  # taken away while in use, so a thread or a signal handler that comes in between gets one of its own
@@ -88,55 +90,34 @@ def _large(values: Int64Array, n: int, key: int, *, inverse: bool) -> Int64Array
         work = np.empty((4, _CHUNK), dtype=np.uint64)
     for start in range(0, flat.size, _CHUNK):
         out = result[start : start + _CHUNK]
-        _network(flat[start : start + _CHUNK], out, a, b, keys, tables, work, inverse=inverse)
+        network(flat[start : start + _CHUNK], out, work)
         while out.size and int(out.max()) >= n:
             outside = np.flatnonzero(out >= n)
             walked = np.empty(outside.size, dtype=np.uint64)
-            _network(out[outside], walked, a, b, keys, tables, work, inverse=inverse)
+            network(out[outside], walked, work)
             out[outside] = walked
     if not _work:
         _work.append(work)
     return result.view(np.int64).reshape(values.shape)
 
 
-@lru_cache(maxsize=4)  # at most 384 KiB each
-def _tables(a: int, b: int, key: int) -> tuple[UInt64Array, ...]:
-    """The round functions written out: each has only a (or b) arguments, so in bulk a look-up beats mixing."""
-    tables = []
-    for index, round_key in enumerate(_round_keys(key)):
-        source = np.arange((b, a)[index % 2], dtype=np.uint64)
-        table = np.empty_like(source)
-        _round(source, round_key, np.uint64((a, b)[index % 2]), table, np.empty_like(source))
-        table.flags.writeable = False
-        tables.append(table)
-    return tuple(tables)
+def _split(x: UInt64Array, b: int, left: UInt64Array, right: UInt64Array) -> None:
+    radix = np.uint64(b)
+    np.floor_divide(x, radix, out=left)
+    np.multiply(left, radix, out=right)
+    np.subtract(x, right, out=right)
 
 
-def _network(
-    x: UInt64Array,
-    out: UInt64Array,
-    a: int,
-    b: int,
-    keys: tuple[np.uint64, ...],
-    tables: tuple[UInt64Array, ...] | None,
-    work: UInt64Array,
-    *,
-    inverse: bool,
+def _mixed(
+    keys: tuple[np.uint64, ...], a: int, b: int, x: UInt64Array, out: UInt64Array, work: UInt64Array, *, inverse: bool
 ) -> None:
     """Write the network's image of x, each < a*b, to `out`; everything in place, as fresh pages cost more than sums."""
     left, right, mixed, spare = (row[: x.size] for row in work)
-    radix = np.uint64(a), np.uint64(b)
-    np.floor_divide(x, radix[1], out=left)
-    np.multiply(left, radix[1], out=right)
-    np.subtract(x, right, out=right)
-    halves = left, right
+    _split(x, b, left, right)
+    halves, radix = (left, right), (np.uint64(a), np.uint64(b))
     for index in reversed(range(ROUNDS)) if inverse else range(ROUNDS):
         target, modulus = halves[index % 2], radix[index % 2]
-        source = halves[1 - index % 2]
-        if tables is None:
-            _round(source, keys[index], modulus, mixed, spare)
-        else:
-            np.take(tables[index], source.view(np.int64), out=mixed, mode="clip")  # in range; "raise" would copy
+        _round(halves[1 - index % 2], keys[index], modulus, mixed, spare)
         if inverse:  # t - m, plus the modulus where that went below 0: then it is huge, and the sum is the smaller
             np.subtract(target, mixed, out=target)
             np.add(target, modulus, out=mixed)
@@ -158,3 +139,47 @@ def _round(source: UInt64Array, key: np.uint64, modulus: np.uint64, mixed: UInt6
     np.right_shift(mixed, _HALF, out=mixed)
     np.multiply(mixed, modulus, out=mixed)
     np.right_shift(mixed, _HALF, out=mixed)
+
+
+@lru_cache(maxsize=4)  # at most 1.5 MiB each
+def _tables(a: int, b: int, key: int, *, inverse: bool) -> tuple[UInt64Array, ...]:
+    """Return what `_looked_up` adds in each round, in the order in which it goes, and the two halves' last reductions.
+
+    A round function has only a (or b) arguments, so in bulk a look-up beats mixing. And where a table goes on past its
+    last argument, beginning again, nobody need reduce the sums in between: after k additions a half is below (k + 1)
+    times its radix.
+    """
+    tables = []
+    for turn in range(ROUNDS):
+        index = ROUNDS - 1 - turn if inverse else turn
+        modulus, arguments = (a, b) if index % 2 == 0 else (b, a)
+        source = np.arange(arguments, dtype=np.uint64)
+        table = np.empty_like(source)
+        _round(source, _round_keys(key)[index], np.uint64(modulus), table, np.empty_like(source))
+        if inverse:
+            table = (np.uint64(modulus) - table) % np.uint64(modulus)
+        tables.append(np.tile(table, (turn + 1) // 2 + 1))
+    times = ROUNDS // 2 + 1
+    tables += [
+        np.tile(np.arange(a, dtype=np.uint64) * np.uint64(b), times),
+        np.tile(np.arange(b, dtype=np.uint64), times),
+    ]
+    for table in tables:
+        table.flags.writeable = False
+    return tuple(tables)
+
+
+def _looked_up(
+    tables: tuple[UInt64Array, ...], b: int, x: UInt64Array, out: UInt64Array, work: UInt64Array, *, inverse: bool
+) -> None:
+    """Do what `_mixed` does, by the tables of one direction: half as many passes over the data."""
+    left, right, found = (row[: x.size] for row in work[:3])
+    _split(x, b, left, right)
+    halves = (right, left) if inverse else (left, right)
+    for turn, table in enumerate(tables[:ROUNDS]):
+        target, source = halves[turn % 2], halves[1 - turn % 2]
+        table.take(source.view(np.int64), out=found, mode="clip")  # always in range; "raise" would copy
+        np.add(target, found, out=target)
+    tables[ROUNDS].take(left.view(np.int64), out=found, mode="clip")
+    tables[ROUNDS + 1].take(right.view(np.int64), out=out, mode="clip")
+    np.add(out, found, out=out)

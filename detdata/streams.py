@@ -2,14 +2,15 @@
 
 Saving NumPy's global stream through `get_state` takes 60 µs and putting it back as long, more than a small batch costs;
 Python's takes 25 µs. So where their Mersenne Twisters are seen to lie in memory as expected (checked once: NumPy's as
-documented for its C interface, Python's inside its own object), the words are copied instead; anything else goes
-through `getstate` and `get_state`.
+documented for its C interface, Python's inside its own object, as is NumPy's leftover normal number), the words are
+copied instead; anything else goes through `getstate` and `get_state`.
 """
 
 from __future__ import annotations
 
 import ctypes
 import random
+import struct
 import sys
 from functools import cache
 from itertools import islice
@@ -24,6 +25,7 @@ _numpy: Any = np.random  # its stubs leave out get_bit_generator and set_bit_gen
 _WORDS = 624
 _KEY_BYTES = 4 * _WORDS
 _STATE_BYTES = _KEY_BYTES + 4  # the key and the position in it
+_LEFTOVER_BYTES = struct.calcsize("@id")
 _DEPTH = 6  # how deep generators are looked for in a dataset: dataset.base.transforms.transforms[3].rng
 _BREADTH = 100_000  # objects looked at, at most …
 _ITEMS = 1000  # … and of each list, tuple or dict so many: it may hold a million file names
@@ -41,7 +43,7 @@ class GlobalState(NamedTuple):
 class _NumpyState(NamedTuple):
     generator: Any
     words: bytes | None  # None: `state` has all of it
-    gauss: float | None  # the second normal number of a pair, drawn and not yet handed out
+    leftover: bytes  # whether the second normal number of a pair is drawn and not yet handed out, and that number
     state: dict[str, Any] | None
 
 
@@ -62,7 +64,7 @@ def same_global(a: GlobalState, b: GlobalState) -> bool:
     return (
         a.python == b.python
         and a.numpy.words == b.numpy.words
-        and a.numpy.gauss == b.numpy.gauss
+        and a.numpy.leftover == b.numpy.leftover
         and repr(a.numpy.state) == repr(b.numpy.state)
         and torch.equal(a.torch, b.torch)
     )
@@ -103,43 +105,54 @@ def _restore_python(state: tuple[Any, ...]) -> None:
 
 
 @cache
-def _words_are_in_memory() -> bool:
-    probe = np.random.MT19937(12345)
-    probe.random_raw()
-    raw = ctypes.string_at(probe.ctypes.state_address, _STATE_BYTES)
-    state: Any = probe.state["state"]
-    return bool(raw == state["key"].astype("=u4").tobytes() + int(state["pos"]).to_bytes(4, sys.byteorder))
+def _numpy_leftover_at() -> int | None:
+    """Where in the memory of NumPy's global stream its leftover normal number lies; None where anything isn't seen."""
+    bits = np.random.MT19937(12345)
+    bits.random_raw()
+    words: Any = bits.state["state"]
+    expected = words["key"].astype("=u4").tobytes() + int(words["pos"]).to_bytes(4, sys.byteorder)
+    if sys.implementation.name != "cpython" or expected != _numpy_words(bits):
+        return None
+    probe: Any = np.random.RandomState(bits)
+    probe.set_state({**probe.get_state(legacy=False), "has_gauss": 1, "gauss": 12345.678})
+    held = ctypes.string_at(id(probe), type(probe).__basicsize__)
+    at = held.find(_leftover(12345.678))
+    if at <= 0 or type(np.random.mtrand._rand) is not type(probe):
+        return None
+    for has, number in ((0, 0.0), (1, 87654.321)):  # writing must do what reading has promised
+        ctypes.memmove(id(probe) + at, _leftover(number, has), _LEFTOVER_BYTES)
+        state = probe.get_state(legacy=False)
+        if (state["has_gauss"], state["gauss"]) != (has, number):
+            return None
+    return at
+
+
+def _leftover(number: float, has: int = 1) -> bytes:
+    return struct.pack("@id", has, number)  # a C int and a double, as in NumPy's legacy-distributions.h
+
+
+def _numpy_words(bits: Any) -> bytes:
+    return ctypes.string_at(bits.ctypes.state_address, _STATE_BYTES)
 
 
 def _save_numpy() -> _NumpyState:
     generator = _numpy.get_bit_generator()
-    if type(generator) is not np.random.MT19937 or not _words_are_in_memory():
-        return _NumpyState(generator, None, None, np.random.get_state(legacy=False))
-    address = generator.ctypes.state_address
-    words = ctypes.string_at(address, _STATE_BYTES)
-    # A number left over from a pair isn't in those words. Drawing one tells: a leftover comes without any word used.
-    number = float(np.random.standard_normal())
-    leftover = ctypes.string_at(address, _STATE_BYTES) == words
-    state = _NumpyState(generator, words, number if leftover else None, None)
-    if leftover:
-        _restore_numpy(state)
-    else:
-        np.random.standard_normal()  # the other one of the pair that the draw above has made
-        ctypes.memmove(address, words, _STATE_BYTES)
-    return state
+    at = _numpy_leftover_at()
+    if at is None or type(generator) is not np.random.MT19937:
+        return _NumpyState(generator, None, b"", np.random.get_state(legacy=False))
+    leftover = ctypes.string_at(id(np.random.mtrand._rand) + at, _LEFTOVER_BYTES)
+    return _NumpyState(generator, _numpy_words(generator), leftover, None)
 
 
 def _restore_numpy(state: _NumpyState) -> None:
     if _numpy.get_bit_generator() is not state.generator:
         _numpy.set_bit_generator(state.generator)
-    if state.words is None:
+    at = _numpy_leftover_at()
+    if at is None or state.words is None:
         np.random.set_state(state.state)  # type: ignore[arg-type]
         return
-    np.random.seed(0)  # forgets a leftover number; the words it writes are written over
     ctypes.memmove(state.generator.ctypes.state_address, state.words, _STATE_BYTES)
-    if state.gauss is not None:
-        whole: Any = np.random.get_state(legacy=False)
-        np.random.set_state({**whole, "has_gauss": 1, "gauss": state.gauss})
+    ctypes.memmove(id(np.random.mtrand._rand) + at, state.leftover, _LEFTOVER_BYTES)
 
 
 def find_streams(dataset: object) -> list[Stream]:

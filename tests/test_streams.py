@@ -1,12 +1,14 @@
 """Global streams saved and put back to the bit; generators found in a dataset object and seeded."""
 
 import random
+import sys
 from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
 import torch
 
+from detdata import streams
 from detdata.streams import find_streams, restore_global, same_global, save_global, seed_stream, stream_state
 from tests.torch_side import Noisy, global_streams
 
@@ -60,6 +62,26 @@ def test_saving_changes_nothing_and_putting_back_is_exact(own_numpy_stream, bits
     assert drawn == draw_all()
     restore_global(state)
     assert np.random.get_bit_generator().__class__ is bits
+
+
+@pytest.mark.parametrize("unseen", ["_numpy_leftover_at", "_python_words_at"])
+@pytest.mark.parametrize("normals", [0, 1, 2])
+def test_where_memory_does_not_look_as_expected_the_slow_way_is_as_exact(monkeypatch, unseen, normals):
+    monkeypatch.setattr(streams, unseen, lambda: None)
+    np.random.randn(normals)
+    random.gauss(0, 1)
+    before = global_streams()
+    state = save_global()
+    drawn = draw_all()
+    restore_global(state)
+    assert before == global_streams()
+    assert drawn == draw_all()
+
+
+@pytest.mark.skipif(sys.implementation.name != "cpython", reason="the words are copied on CPython only")
+def test_the_fast_way_is_taken_here():
+    assert streams._numpy_leftover_at() is not None
+    assert streams._python_words_at() is not None
 
 
 @pytest.mark.parametrize("bits", BITS)
