@@ -212,7 +212,7 @@ def cpu_of_all():
 
 
 def loader(sides, dataset, workers, n, repeat, batch=64):
-    """µs a sample of a whole epoch of each side, interleaved: CPU with workers' included, and wall."""
+    """µs a sample of a whole epoch of each side, round by round in turn: CPU with workers' included, and wall."""
     load("torch")
     kinds = {"trivial": Trivial, "augmenting": Augmenting}
     found = {side: [] for side in sides}
@@ -226,13 +226,9 @@ def loader(sides, dataset, workers, n, repeat, batch=64):
             wall, cpu = time.perf_counter(), cpu_of_all()
             count = sum(1 for _ in loader_side(side, data, batch, workers))
             samples = count * batch / 1e6
-            found[side].append(((cpu_of_all() - cpu) / samples, (time.perf_counter() - wall) / samples))
-    return {
-        side: {"missing": PACKAGES[side]}
-        if side in missing
-        else {"cpu_us": median(cpu for cpu, _ in runs), "wall_us": median(wall for _, wall in runs)}
-        for side, runs in found.items()
-    }
+            cpu, wall = cpu_of_all() - cpu, time.perf_counter() - wall
+            found[side].append({"cpu_us": cpu / samples, "wall_us": wall / samples})
+    return {side: [{"missing": PACKAGES[side]}] if side in missing else runs for side, runs in found.items()}
 
 
 # --- the process ---

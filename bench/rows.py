@@ -1,11 +1,13 @@
 """The rows of the result: which cases are run for each, in which order, and what is compared with what.
 
-Sides that are compared are measured in turn (ours, theirs, ours, theirs …), and a row holds the medians.
+Sides that are compared are measured in turn (ours, theirs, ours, theirs …). A row holds each side's median, and the
+median of the rounds' own ratios: on a machine whose speed moves, both sides of a round have met much the same one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import sub, truediv
 from statistics import median
 
 
@@ -22,10 +24,13 @@ class Row:
     note: str = ""
     budget: dict[str, float] | None = None
     met: bool | None = None  # None: there is no budget
+    paired: float | None = None  # the median of the rounds' ratios
 
     @property
     def ratio(self):
         """Ours / theirs: below 1 we cost less."""
+        if self.paired is not None:
+            return self.paired
         return None if not self.base else self.ours / self.base
 
     def judge(self, budget):
@@ -60,13 +65,14 @@ class Setting:
     sizes: tuple[int, ...] = (10**6, 10**7, 10**8)  # both sides
     own_sizes: tuple[int, ...] = (10**9, 10**12)  # where everything O(n) ends
     epoch: int = 10**7
-    loader: int = 51_200
+    epoch_repeat: int = 7
+    loader: int = 25_600
     loader_slow: int = 12_800  # samples of the augmenting dataset
-    loader_repeat: int = 5
+    loader_repeat: int = 11
 
     @staticmethod
     def of(repeat, *, full):
-        return Setting(full=full, repeat=repeat, loader_repeat=repeat + 2)
+        return Setting(full=full, repeat=repeat, epoch_repeat=repeat + 4, loader_repeat=repeat + 8)
 
     @staticmethod
     def smoke():
@@ -76,6 +82,7 @@ class Setting:
             sizes=(100_000,),
             own_sizes=(10**12,),
             epoch=100_000,
+            epoch_repeat=1,
             loader=1280,
             loader_slow=640,
             loader_repeat=1,
@@ -88,22 +95,37 @@ def power(n):
     return f"10^{digits}" if n == 10**digits else f"{n:,}"
 
 
+class Rounds:
+    """What a side answered, round by round."""
+
+    def __init__(self):
+        self.answers = []
+
+    @property
+    def missing(self):
+        """The package that isn't installed, or None."""
+        return self.answers[0].get("missing") if self.answers else None
+
+    def median(self, name):
+        return median(answer[name] for answer in self.answers)
+
+    def against(self, base, name, compare=truediv):
+        """The median of the rounds' comparisons with another side."""
+        return median(compare(a[name], b[name]) for a, b in zip(self.answers, base.answers, strict=True))
+
+
 def in_turn(run, repeat, cases):
-    """Run each (key, name, arguments) `repeat` times in turn: {key: {number: median}}; a missing side stays missing."""
-    found = {}
+    """Run each (key, name, arguments) `repeat` times in turn: {key: Rounds}; a missing side is asked once."""
+    found = {key: Rounds() for key, _, _ in cases}
     for _ in range(repeat):
         for key, name, arguments in cases:
-            if found.get(key) and "missing" in found[key][0]:
-                continue
-            found.setdefault(key, []).append(run(name, **arguments))
-    return {
-        key: answers[0] if "missing" in answers[0] else {k: median(a[k] for a in answers) for k in answers[0]}
-        for key, answers in found.items()
-    }
+            if not found[key].missing:
+                found[key].answers.append(run(name, **arguments))
+    return found
 
 
-def missing(row_id, what, unit, ours, answer):
-    return Row(row_id, what, unit, ours, note=f"{answer['missing']} is not installed")
+def missing(row_id, what, unit, ours, side):
+    return Row(row_id, what, unit, ours, note=f"{side.missing} is not installed")
 
 
 def starts(run, setting, at):
@@ -118,19 +140,20 @@ def starts(run, setting, at):
             cases += [(side, "start", {"side": side, "n": n, "at": at}) for side in sides]
         answers = in_turn(run, 1 if heavy and setting.full else setting.repeat, cases)
         ours = answers["ours"]
-        first, warm = ours["first_s"] * 1e3, ours["warm_s"] * 1e3
-        memory = max(ours["rss_mib"], ours["traced_mib"])
+        first, warm = ours.median("first_s") * 1e3, ours.median("warm_s") * 1e3
+        memory = max(ours.median("rss_mib"), ours.median("traced_mib"))
         what = f"{verb}, n = {power(n)}"
         for side in ("torch", "torchdata", "grain"):
             if side not in answers:
                 continue
             answer = answers[side]
             row_id = f"{name}/{power(n)}/{side}"
-            if "missing" in answer:
+            if answer.missing:
                 yield missing(row_id, what, "ms", first, answer)
             else:
-                yield Row(row_id, what, "ms", first, answer["first_s"] * 1e3, side)
-                yield Row(f"{row_id}/memory", f"{what}: extra memory", "MiB", memory, answer["rss_mib"], side)
+                theirs = answer.median("first_s") * 1e3
+                yield Row(row_id, what, "ms", first, theirs, side, paired=ours.against(answer, "first_s"))
+                yield Row(f"{row_id}/memory", f"{what}: extra memory", "MiB", memory, answer.median("rss_mib"), side)
         reason = "" if n in setting.sizes else "nothing of O(n) fits here"
         yield Row(f"{name}/{power(n)}", what, "ms", first, note=reason)
         yield Row(f"{name}/{power(n)}/warm", f"{what}, the process having done it before", "ms", warm)
@@ -142,21 +165,24 @@ def epochs(run, setting):
     for world in (1, 8):
         sides = ("ours", "ours_drop_in", "torch", "torchdata")
         cases = [(side, "epoch", {"side": side, "n": n, "world": world}) for side in sides]
-        answers = in_turn(run, setting.repeat, cases)
+        answers = in_turn(run, setting.epoch_repeat, cases)
         for side, named in (("ours", "BatchSampler"), ("ours_drop_in", "DistributedSampler")):
-            spent, each = answers[side]["epoch_s"] * 1e3, answers[side]["ns_per_id"]
+            spent, each = answers[side].median("epoch_s") * 1e3, answers[side].median("ns_per_id")
             what = f"a rank's ids of a whole epoch as Python ints, n = {power(n)}, world size {world}, {named}"
             for base in ("torch", "torchdata"):
                 row_id = f"epoch/{named}/W{world}/{base}"
-                if "missing" in answers[base]:
-                    yield missing(row_id, what, "ms", spent, answers[base])
+                theirs = answers[base]
+                if theirs.missing:
+                    yield missing(row_id, what, "ms", spent, theirs)
                 else:
-                    note = f"{each:.0f} and {answers[base]['ns_per_id']:.0f} ns an id"
-                    yield Row(row_id, what, "ms", spent, answers[base]["epoch_s"] * 1e3, base, note)
+                    note = f"{each:.0f} and {theirs.median('ns_per_id'):.0f} ns an id"
+                    paired = answers[side].against(theirs, "epoch_s")
+                    yield Row(row_id, what, "ms", spent, theirs.median("epoch_s") * 1e3, base, note, paired=paired)
     for block in (512, 8192, 65536):
         arguments = {"n": n, "block": block, "count": min(n, 64 * block)}
         answer = in_turn(run, setting.repeat, [("take", "take", arguments)])["take"]
-        yield Row(f"epoch/take/{block}", f"Shuffle.take in NumPy blocks of {block}", "ns an id", answer["ns_per_id"])
+        spent = answer.median("ns_per_id")
+        yield Row(f"epoch/take/{block}", f"Shuffle.take in NumPy blocks of {block}", "ns an id", spent)
 
 
 def loaders(run, setting):
@@ -166,25 +192,31 @@ def loaders(run, setting):
             if dataset == "trivial" and not workers:
                 sides.append("grain")
             n = setting.loader_slow if dataset == "augmenting" else setting.loader
+            answers = {side: Rounds() for side in sides}
             arguments = {"sides": sides, "dataset": dataset, "workers": workers, "n": n}
-            answers = run("loader", repeat=setting.loader_repeat, **arguments)
-            base = answers["torch"]["cpu_us"]
-            at = f"{dataset} dataset, {workers} workers"
+            for side, runs in run("loader", repeat=setting.loader_repeat, **arguments).items():
+                answers[side].answers = runs
+            base, at = answers["torch"], f"{dataset} dataset, {workers} workers"
+            theirs = base.median("cpu_us")
             for side in sides[1:4]:
-                ours, kind = answers[side]["cpu_us"], side.removeprefix("ours_")
+                ours, kind = answers[side], side.removeprefix("ours_")
+                spent, ratio = ours.median("cpu_us"), ours.against(base, "cpu_us")
+                more = ours.against(base, "cpu_us", sub)
                 what = f'{at}: Loader with randomness="{kind}"'
-                note = f"{ours - base:+.1f} µs a sample; throughput {base / ours:.2f} of torch's"
-                yield Row(f"loader/{dataset}/W{workers}/{kind}", what, "µs a sample", ours, base, "torch", note)
+                note = f"{more:+.1f} µs a sample; throughput {1 / ratio:.2f} of torch's"
+                row_id = f"loader/{dataset}/W{workers}/{kind}"
+                yield Row(row_id, what, "µs a sample", spent, theirs, "torch", note, paired=ratio)
                 if kind == "sample":
-                    extra = max(ours - base, 0.0)
-                    yield Row(f"loader/{dataset}/W{workers}/extra", f"{what}: extra", "µs a sample", extra)
+                    yield Row(f"loader/{dataset}/W{workers}/extra", f"{what}: extra", "µs a sample", max(more, 0.0))
             for side in sides[4:]:
                 row_id, what = f"loader/{dataset}/W{workers}/{side}", f'{at}: Loader with randomness="batch"'
-                ours, answer = answers["ours_batch"]["cpu_us"], answers[side]
-                if "missing" in answer:
-                    yield missing(row_id, what, "µs a sample", ours, answer)
+                ours, other = answers["ours_batch"], answers[side]
+                spent = ours.median("cpu_us")
+                if other.missing:
+                    yield missing(row_id, what, "µs a sample", spent, other)
                 else:
-                    yield Row(row_id, what, "µs a sample", ours, answer["cpu_us"], side)
+                    paired = ours.against(other, "cpu_us")
+                    yield Row(row_id, what, "µs a sample", spent, other.median("cpu_us"), side, paired=paired)
 
 
 GROUPS = {

@@ -96,7 +96,9 @@ def main():
     for flag in ("check", "write-docs", "full", "smoke"):
         parser.add_argument(f"--{flag}", action="store_true")
     parser.add_argument("--only", default="", help="group of rows: " + ", ".join(GROUPS))
-    parser.add_argument("--repeat", type=int, default=3, help="rounds of each comparison (the loader has two more)")
+    parser.add_argument(
+        "--repeat", type=int, default=3, help="rounds of each comparison (an epoch has four more, the loader eight)"
+    )
     parser.add_argument("--from", dest="saved", type=Path, help="a file in bench/results")
     parser.add_argument("--save", type=Path, help="where to save the result")
     chosen = parser.parse_args()

@@ -40,7 +40,8 @@ def markdown(result):
     measured = (
         f"Measured {facts['date']} on {facts['cores']} cores of {facts['cpu']} ({facts['system']}, "
         f"Python {facts['python']}; {packages}). Load of the machine when the run began: {facts['load']}. "
-        f"Rounds of each comparison: {facts['rounds']} (of the loader's {facts['rounds'] + 2})."
+        f"Rounds of each comparison: {facts['rounds']}, of an epoch's {facts['rounds'] + 4}, of the loader's "
+        f"{facts['rounds'] + 8}."
     )
     lines = [measured, ""]
     for group, heading in HEADINGS.items():

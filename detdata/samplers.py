@@ -108,15 +108,16 @@ class DistributedSampler(torch.utils.data.DistributedSampler[int]):
         chunk = 512
         while place < self.num_samples and self._order is not None:
             stop = min(place + chunk, self.num_samples)
-            positions = np.arange(place, stop, dtype=np.int64) * self.num_replicas + self.rank
+            first, end = (edge * self.num_replicas + self.rank for edge in (place, stop))
+            positions = np.arange(first, end, self.num_replicas, dtype=np.int64)
             if stop == self.num_samples:  # only there may it reach beyond the end, into the padding
                 positions %= self._size
             ids = self._order._take(positions, epoch)
             last = stop == self.num_samples
             held_back = int(last)
-            for first in range(0, ids.size - held_back, _LIST):  # few at a time: Python ints of a whole chunk spill
-                live = iter(ids[first : min(first + _LIST, ids.size - held_back)].tolist())
-                self._made, self._live = place + first + length_hint(live), live
+            for at in range(0, ids.size - held_back, _LIST):  # few at a time: Python ints of a whole chunk spill
+                live = iter(ids[at : min(at + _LIST, ids.size - held_back)].tolist())
+                self._made, self._live = place + at + length_hint(live), live
                 yield live
             if last:  # the pass is over as soon as its last id is out, whether or not anyone asks again
                 if self.epoch == epoch:

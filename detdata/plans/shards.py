@@ -55,6 +55,7 @@ def blocks(
     """Yield what `parts` yields, as many at a time as were made at once."""
     step, skip = start
     wanted = 1
+    work = np.empty(0, dtype=np.int64)  # kept from block to block: fresh pages cost more than the sums in them
     while stop is None or step < stop:
         place = plan._walk.place(step)
         check_division(place.batch_size, world_size, micro_steps)
@@ -69,7 +70,11 @@ def blocks(
         count = min(place.full, max(1, wanted // mine), CHUNK if stop is None else stop - step)
         grid = place.batch_size // micro_steps
         rows = np.arange(skip, count * micro_steps, dtype=np.int64) * grid + place.q
-        q = rows[:, np.newaxis] + np.arange(rank, grid, world_size, dtype=np.int64)
+        columns = np.arange(rank, grid, world_size, dtype=np.int64)
+        if work.size < rows.size * columns.size:
+            work = np.empty(rows.size * columns.size, dtype=np.int64)
+        q = work[: rows.size * columns.size].reshape(rows.size, columns.size)
+        np.add(rows[:, np.newaxis], columns, out=q)
         yield Block(step, skip, plan.order._take(plan._epochs.positions(place.epoch, q), place.epoch), place.epoch)
         step, skip, wanted = step + count, 0, min(max(wanted, mine) * 4, CHUNK)
 
