@@ -88,3 +88,14 @@ def as_int64(values: Any, name: str, *, below: int, what: str) -> Int64Array:
         if low < 0 or high >= below:
             raise OutOfRange(f"{name}: {what} {low if low < 0 else high} is outside 0 … {below - 1}")
     return array.astype(np.int64, copy=False)
+
+
+def as_version(value: object) -> str | None:
+    """Return a dataset's version as text: a string, the `.digest` of whatever has one, or None."""
+    digest = value if value is None or isinstance(value, str) else getattr(value, "digest", None)
+    if value is not None and not (isinstance(digest, str) and digest):
+        raise ArgumentTypeError(
+            "dataset_version must be a string or have a .digest that is one (as a Manifest has), "
+            f"got {type(value).__name__}"
+        )
+    return digest

@@ -15,7 +15,7 @@ from typing import Any, final, get_args
 import torch
 from torch.utils.data import DataLoader, IterableDataset, Sampler, default_collate
 
-from detdata.arrays import as_int, as_seed, brief
+from detdata.arrays import as_int, as_seed, as_version, brief
 from detdata.errors import ArgumentTypeError, ArgumentValueError, DetdataError, StateMismatch
 from detdata.keys import fold
 from detdata.loader_state import FORMAT, Saved, compare, compare_step, continued, read_state, seed_of
@@ -42,6 +42,7 @@ class Loader:
     batch_sampler, drop_last: the plan decides).
     randomness: "sample" seeds python's, NumPy's and torch's streams for every sample by (seed, epoch, id); "batch"
     once a batch by (seed, step, micro step, rank); "off" not at all. seed: of that randomness, by default the plan's.
+    dataset_version: a string or whatever has a `.digest`, such as a Manifest; a state of another version is refused.
 
     `for batch in loader` gives the rest of the current epoch, then stops; the next `for` is the next epoch.
     Raises TypeError and ValueError for wrong arguments, among them a dataset shorter than the plan's.
@@ -65,6 +66,7 @@ class Loader:
         num_workers: int = 0,
         randomness: Randomness = "sample",
         seed: int | None = None,
+        dataset_version: Any = None,
         **dataloader_kwargs: Any,
     ) -> None:
         if not isinstance(plan, Plan):
@@ -86,6 +88,7 @@ class Loader:
         check_division(sizes[0] if sizes else plan.batch_size, self.topology.world_size, self.micro_steps)
         self.randomness: Randomness = randomness
         self.seed = seed_of(plan) if seed is None else as_seed(seed)
+        self.dataset_version = as_version(dataset_version)
         self._step = self._micro = 0
         self._last: tuple[int, int] | None = None
         self._pass: object = None  # the iteration that may move the position
@@ -198,6 +201,7 @@ class Loader:
 
     def state_dict(self) -> dict[str, Any]:
         """Return plan and position as plain JSON: what was consumed, not what was fetched ahead."""
+        version = {} if self.dataset_version is None else {"dataset_version": self.dataset_version}
         return {
             "format": FORMAT,
             "plan": self.plan.spec(),
@@ -205,6 +209,7 @@ class Loader:
             "randomness": self.randomness,
             "micro_steps": self.micro_steps,
             "progress": self.progress.to_dict(),
+            **version,
         }
 
     def check_state(self, state: Mapping[str, Any]) -> list[tuple[str, str, str]]:
@@ -215,7 +220,7 @@ class Loader:
         return self._differences(read_state(state))
 
     def _differences(self, saved: Saved) -> list[tuple[str, str, str]]:
-        found = compare(saved, self.plan, self.seed, self.randomness)
+        found = compare(saved, self.plan, self.seed, self.randomness, self.dataset_version)
         micro = saved.progress.micro_step
         if micro and saved.micro_steps != self.micro_steps:
             found.append(("micro_steps", f"{saved.micro_steps} (saved after {micro} of them)", str(self.micro_steps)))
@@ -245,10 +250,10 @@ class Loader:
         wrong = self._differences(saved)
         if wrong:
             lines = "\n  ".join(f"{field}: saved {was}, here {now}" for field, was, now in wrong)
-            raise StateMismatch(
-                f"the state belongs to another run:\n  {lines}\n"
-                "Build the loader with the saved run's plan: detdata.from_spec(state['plan'])"
-            )
+            way = "Build the loader with the saved run's plan: detdata.from_spec(state['plan'])"
+            if [field for field, _, _ in wrong] == ["dataset_version"]:
+                way = "Get the saved version of the data; to go on with this one on purpose, drop that key of the state"
+            raise StateMismatch(f"the state belongs to another run:\n  {lines}\n{way}")
         progress = saved.progress
         plan = continued(saved, self.plan)
         if plan not in (self.plan, saved.plan):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from detdata.arrays import as_int, as_seed
+from detdata.arrays import as_int, as_seed, brief
 from detdata.errors import ArgumentTypeError, UnknownFormat
 from detdata.plans import Plan
 from detdata.progress import Progress
@@ -13,6 +13,7 @@ from detdata.records import Spec, canonical_json, from_spec
 
 FORMAT = "detdata.loader/1"
 _KEYS = frozenset({"format", "plan", "seed", "randomness", "micro_steps", "progress"})
+_OPTIONAL = "dataset_version"  # there where the loader was told one
 
 
 class Saved(NamedTuple):
@@ -23,6 +24,7 @@ class Saved(NamedTuple):
     randomness: str
     micro_steps: int
     progress: Progress
+    dataset_version: str | None
 
 
 def read_state(state: Mapping[str, Any]) -> Saved:
@@ -31,8 +33,11 @@ def read_state(state: Mapping[str, Any]) -> Saved:
         raise ArgumentTypeError(f"state must be a dict, got {type(state).__name__}")
     if state.get("format") != FORMAT:
         raise UnknownFormat(f"state has the format {state.get('format')!r}; a loader's state is {FORMAT!r}")
-    if set(state) != _KEYS:
+    if set(state) - {_OPTIONAL} != _KEYS:
         raise UnknownFormat(f"a {FORMAT} state has the keys {sorted(_KEYS)}, got {sorted(map(str, state))}")
+    version = state.get(_OPTIONAL)
+    if _OPTIONAL in state and not (isinstance(version, str) and version):
+        raise UnknownFormat(f"state['dataset_version'] must be a string, got {brief(version)}")
     plan = from_spec(state["plan"])
     if not isinstance(plan, Plan):
         raise UnknownFormat(f"state['plan'] must be a plan's spec, got that of a {type(plan).__name__}")
@@ -51,10 +56,12 @@ def read_state(state: Mapping[str, Any]) -> Saved:
         )
     micro_steps = as_int(state["micro_steps"], "micro_steps", low=1)
     as_int(progress.micro_step, "micro_step", high=micro_steps - 1)
-    return Saved(plan, as_seed(state["seed"]), str(state["randomness"]), micro_steps, progress)
+    return Saved(plan, as_seed(state["seed"]), str(state["randomness"]), micro_steps, progress, version)
 
 
-def compare(saved: Saved, plan: Plan, seed: int, randomness: str) -> list[tuple[str, str, str]]:
+def compare(
+    saved: Saved, plan: Plan, seed: int, randomness: str, dataset_version: str | None
+) -> list[tuple[str, str, str]]:
     """Return (field, saved, found) of everything that keeps a state from going on under the present plan."""
     found = _compare_orders(saved.plan.order.spec(), plan.order.spec())
     for field, was, now in (
@@ -64,6 +71,8 @@ def compare(saved: Saved, plan: Plan, seed: int, randomness: str) -> list[tuple[
     ):
         if was != now and field not in [field for field, _, _ in found]:
             found.append((field, was, now))
+    if saved.dataset_version is not None and saved.dataset_version != dataset_version:
+        found.append(("dataset_version", saved.dataset_version, dataset_version or "not declared"))
     if not found and not _continues(saved, plan):
         found.append(("batches", _changes(saved.plan), _changes(plan)))
     return found

@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 
+from detdata.arrays import as_version
 from detdata.errors import ArgumentTypeError, ArgumentValueError
 from detdata.progress import Progress
 from detdata.topology import Topology
@@ -147,6 +148,10 @@ def describe_run(
         )
     if not 0 <= topology.rank < topology.world_size:
         raise ArgumentValueError(f"topology: rank {topology.rank} is outside its world size {topology.world_size}")
+    own = getattr(loader, "dataset_version", None)
+    version = own if dataset_version is None else as_version(dataset_version)
+    if own is not None and version != own:
+        raise ArgumentValueError(f"dataset_version contradicts the loader's: {version!r} here, {own!r} there")
     return Run(
         model=model,
         optimizer=optimizer,
@@ -155,17 +160,7 @@ def describe_run(
         loader=loader,
         extra=extras,
         topology=topology,
-        dataset_version=_version(dataset_version),
+        dataset_version=version,
         precision=precision,
         config=config,
     )
-
-
-def _version(value: object) -> str | None:
-    digest = value if value is None or isinstance(value, str) else getattr(value, "digest", None)
-    if value is not None and not (isinstance(digest, str) and digest):
-        raise ArgumentTypeError(
-            "dataset_version must be a string or have a .digest that is one (as a Manifest has), "
-            f"got {type(value).__name__}"
-        )
-    return digest
