@@ -1,0 +1,221 @@
+"""Patterns of paths: gitignore lines and globs, matched in one way on every system and in every release.
+
+Written here and not taken from a package, because what matches decides what a dataset is: another release of another
+package must not change a version. A pattern becomes one regular expression over the whole relative path. Its groups are
+atomic (the first place where the part between two stars fits is as good as any later one), so a hostile pattern costs
+no more than the length of the path times its own.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+MAGIC = re.compile(r"[*?\[]")
+
+_CLASSES = {
+    "alnum": "0-9A-Za-z",
+    "alpha": "A-Za-z",
+    "blank": r"\ \t",
+    "cntrl": r"\x00-\x1f\x7f",
+    "digit": "0-9",
+    "graph": r"!-~",
+    "lower": "a-z",
+    "print": r"\ -~",
+    "punct": r"!-/:-@\[-`{-~",
+    "space": r"\ \t\n\r\f\v",
+    "upper": "A-Z",
+    "xdigit": "0-9A-Fa-f",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class IgnoreLine:
+    """One line of gitignore's syntax. negated: it takes back. folders_only: it ended in a slash."""
+
+    regex: re.Pattern[str]
+    negated: bool
+    folders_only: bool
+
+    def matches(self, path: str, *, is_folder: bool) -> bool:
+        """Return whether the line is about this very path; what lies below a folder is not asked."""
+        return (is_folder or not self.folders_only) and self.regex.fullmatch(path) is not None
+
+
+def parse_line(line: str) -> IgnoreLine | None:
+    """Return what a line of gitignore's syntax means; None for a comment and for a line that can match nothing.
+
+    >>> parse_line("/raw/*.csv").matches("raw/a.csv", is_folder=False)
+    True
+    """
+    text = _without_trailing_spaces(line)
+    if text.startswith("#"):
+        return None
+    negated = text.startswith("!")
+    text = text.removeprefix("!")
+    folders_only = text.endswith("/")
+    text = text.removesuffix("/")
+    anchored = "/" in text
+    text = text.removeprefix("/")
+    regex = compile_path(text if anchored else f"**/{text}") if text else None
+    return None if regex is None else IgnoreLine(regex, negated, folders_only)
+
+
+def is_ignored(lines: tuple[IgnoreLine, ...], path: str, *, is_folder: bool) -> bool:
+    """Return whether the last line that is about `path` ignores it. Its parents must have been asked before.
+
+    >>> lines = (parse_line("*"), parse_line("!*.txt"))
+    >>> is_ignored(lines, "a.txt", is_folder=False), is_ignored(lines, "a.csv", is_folder=False)
+    (False, True)
+    """
+    for line in reversed(lines):
+        if line.matches(path, is_folder=is_folder):
+            return not line.negated
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Glob:
+    """A glob of relative paths: `*`, `?` and `[…]` within a name, hidden ones too, and `**` for any number of folders.
+
+    regex: of the paths that it selects. levels: regexes of the folders at depth 1, 2, … that can hold such a path;
+    deeper ones: all where it has a `**`, else none.
+    """
+
+    regex: re.Pattern[str]
+    levels: tuple[re.Pattern[str], ...]
+    deep: bool
+
+    def selects(self, path: str) -> bool:
+        """Return whether the path itself matches."""
+        return self.regex.fullmatch(path) is not None
+
+    def enters(self, folder: str) -> bool:
+        """Return whether a path below `folder` can match."""
+        depth = folder.count("/")
+        return self.levels[depth].fullmatch(folder) is not None if depth < len(self.levels) else self.deep
+
+
+def parse_glob(text: str) -> Glob | None:
+    """Return the glob that `text`, relative and without a slash at its end, means; None if it can match nothing.
+
+    >>> parse_glob("**/*.parquet").selects("a/b/c.parquet")
+    True
+    """
+    parts = text.split("/")
+    fixed = parts.index("**") if "**" in parts else len(parts) - 1
+    regex = compile_path(text)
+    levels = [compile_path("/".join(parts[:depth])) for depth in range(1, fixed + 1)]
+    if regex is None or None in levels:
+        return None
+    return Glob(regex, tuple(level for level in levels if level is not None), "**" in parts)
+
+
+def escape_glob(path: str) -> str:
+    """Return the glob that matches just `path`.
+
+    >>> escape_glob("a[1].txt")
+    'a[[]1].txt'
+    """
+    return re.sub(r"[*?\[\\]", lambda match: "[\\\\]" if match[0] == "\\" else f"[{match[0]}]", path)
+
+
+def compile_path(pattern: str) -> re.Pattern[str] | None:
+    """Return the regex of the relative paths that `pattern` matches whole; None if there are none.
+
+    >>> bool(compile_path("a/**/b").fullmatch("a/x/y/b"))
+    True
+    """
+    runs: list[list[str]] = [[]]  # of names between one `**` and the next
+    for part in pattern.split("/"):
+        if part == "**":
+            runs.append([])
+            continue
+        name = _name_regex(part)
+        if name is None:
+            return None
+        runs[-1].append(name)
+    first, *rest = runs
+    if not rest:
+        return re.compile("/".join(first), re.DOTALL)
+    text = "".join(f"{name}/" for name in first)
+    *middle, last = rest
+    for run in middle:
+        if run:
+            text += "(?>(?:[^/]+/)*?" + "".join(f"{name}/" for name in run) + ")"
+    text += "(?:[^/]+/)*" + "/".join(last) if last else ".+"
+    return re.compile(text, re.DOTALL)
+
+
+def _name_regex(part: str) -> str | None:
+    """Return the regex of one name in a path."""
+    chunks = [""]  # what stands between the stars
+    i = 0
+    while i < len(part):
+        character = part[i]
+        i += 1
+        if character == "*":
+            chunks.append("")
+        elif character == "?":
+            chunks[-1] += "[^/]"
+        elif character == "[":
+            found = _bracket(part, i)
+            if found is None:
+                return None
+            chunk, i = found
+            chunks[-1] += chunk
+        elif character == "\\":
+            if i == len(part):
+                return None
+            chunks[-1] += re.escape(part[i])
+            i += 1
+        else:
+            chunks[-1] += re.escape(character)
+    first, *rest = chunks
+    if not rest:
+        return first
+    *middle, last = rest
+    return first + "".join(f"(?>[^/]*?{chunk})" for chunk in middle if chunk) + f"[^/]*{last}"
+
+
+def _bracket(part: str, i: int) -> tuple[str, int] | None:
+    """Return the regex of a `[…]` that begins before index i, and the index after it; None if it isn't closed."""
+    negated = i < len(part) and part[i] in "!^"
+    i += negated
+    pieces = []
+    begin = i
+    while i < len(part) and (part[i] != "]" or i == begin):
+        if part.startswith("[:", i) and (end := part.find(":]", i + 2)) >= 0:
+            if part[i + 2 : end] not in _CLASSES:
+                return None
+            pieces.append(_CLASSES[part[i + 2 : end]])
+            i = end + 2
+            continue
+        low, i = _member(part, i)
+        high = low
+        if i + 1 < len(part) and part[i] == "-" and part[i + 1] != "]":
+            high, i = _member(part, i + 1)
+        if low and high and low <= high:  # a range backwards holds nothing
+            pieces.append(f"{re.escape(low)}-{re.escape(high)}")
+    if i >= len(part):
+        return None
+    inside = "".join(pieces)
+    if not inside:
+        return ("[^/]" if negated else "(?!)"), i + 1
+    return f"(?!/)[{'^' if negated else ''}{inside}]", i + 1
+
+
+def _member(part: str, i: int) -> tuple[str, int]:
+    if part[i] == "\\":
+        i += 1
+    return part[i : i + 1], i + 1
+
+
+def _without_trailing_spaces(line: str) -> str:
+    end = i = 0
+    while i < len(line):
+        step = 2 if line[i] == "\\" else 1
+        if line[i] != " ":
+            end = i + step
+        i += step
+    return line[:end]
