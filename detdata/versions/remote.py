@@ -1,0 +1,257 @@
+"""Datasets behind a URL that fsspec knows (`s3://`, `memory://`, …): the same names and digests as for local files.
+
+Needs detdata[remote] and fsspec's package for the protocol. An object has no inode and often no mtime; what tells that
+it is the same is its size and whatever tag the store keeps (etag, generation, version, mtime), compared before and
+after reading. Retries and credentials are fsspec's business.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from detdata.arrays import Int64Array, as_int
+from detdata.errors import ArgumentValueError, UnknownFormat
+from detdata.versions.algorithms import check_algorithm, new_hasher
+from detdata.versions.errors import DatasetError, MissingExtra
+from detdata.versions.files import join_pieces
+from detdata.versions.ignore import IGNORE_FILE, Rules, filter_for, keeps_path, parse_ignore
+from detdata.versions.names import check_relative, clashes, printable, sort_order
+from detdata.versions.patterns import MAGIC, Glob, parse_glob
+from detdata.versions.tree import HEAD_BYTES, MANIFEST_ENDINGS, is_manifest_head
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+(::[A-Za-z][A-Za-z0-9+.\-]+)*(://|::)")  # two letters: `C:` is a drive
+_BLOCK = 8 << 20  # bytes asked for at once: a request costs tens of milliseconds
+_IGNORE_BYTES = (1 << 20) + 1
+# What stores call the mark of an object's content, and its time.
+_TAGS = (
+    "ETag", "etag", "e_tag", "md5Hash", "md5", "content_md5", "checksum", "generation", "VersionId", "version_id",
+    "LastModified", "last_modified", "updated", "mtime", "modified", "created", "ino",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteListing:
+    """All files of a remote dataset in byte order of their paths.
+
+    root: the URL that paths are relative to. select: as in a `Selection`. paths: n of them. sizes: int64[n], bytes.
+    tags: what the store says of each file's content and time, as text; equal tags and sizes mean the same file.
+    """
+
+    root: str
+    select: tuple[str, ...]
+    paths: list[str]
+    sizes: Int64Array
+    tags: list[str]
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+
+class RemoteDigest(NamedTuple):
+    """size: bytes read. hex: their digest. tag: what the store said of the file before and after."""
+
+    size: int
+    hex: str
+    tag: str
+
+
+def is_url(path: object) -> bool:
+    """Return whether `path` is a URL for fsspec and no path of this machine.
+
+    >>> is_url("s3://bucket/data"), is_url("C:/data"), is_url("data/train")
+    (True, False, False)
+    """
+    return isinstance(path, str) and _URL.match(path) is not None
+
+
+def list_remote(url: str, rules: Rules) -> RemoteListing:
+    """Return all files below `url` that `rules` make data of; a folder, one file, or a glob as in `select`.
+
+    Keys that end in a slash stand for folders and don't count; links don't exist there. Raises DatasetError if there is
+    nothing at `url`, for names that cannot be in a manifest and for what the store reports; MissingExtra (an
+    ImportError) without fsspec or its package for the protocol.
+
+    >>> list_remote("memory://no-such-folder", Rules())
+    Traceback (most recent call last):
+    detdata.versions.errors.DatasetError: memory://no-such-folder: there is no such file or folder
+    """
+    system, top, choice = _resolve(url)
+    glob = parse_glob(choice)
+    with _Failures(url):
+        single = choice != "." and system.isfile(_join(top, choice))
+        found = {_join(top, choice): system.info(_join(top, choice))} if single else system.find(top, detail=True)
+    prefix = top.strip("/")
+    rules_filter = filter_for(rules)
+    paths, sizes, tags = [], [], []
+    for key, info in found.items():
+        path = key.lstrip("/").removeprefix(f"{prefix}/")
+        if path.endswith("/") or info.get("type") == "directory" or path == IGNORE_FILE:
+            continue
+        wanted = single or choice == "." or (glob is not None and _selects(glob, path))
+        if not wanted or not keeps_path(rules_filter, path):
+            continue
+        try:
+            check_relative(path)
+        except UnknownFormat as error:
+            raise DatasetError(url, f"{error}; rename it, or exclude it by a pattern") from error
+        if info.get("type", "file") != "file":
+            raise DatasetError(f"{url}/{path}", "is no regular file; move it away, or exclude it by a pattern")
+        if path.endswith(MANIFEST_ENDINGS) and is_manifest_head(_head(system, key)):
+            continue
+        paths.append(path)
+        sizes.append(_size(info))
+        tags.append(_tag(info))
+    order = sort_order(paths)
+    paths = [paths[i] for i in order]
+    notes = tuple(f"{printable(a)} and {printable(b)} differ only in case or accents" for a, b in clashes(paths)[:20])
+    root = system.unstrip_protocol(top)
+    if choice != "." and not paths and not single:
+        raise DatasetError(url, "matches nothing; `*` stays within a name, `**` stands for any number of folders")
+    return RemoteListing(
+        root, (choice,), paths, np.array(sizes, dtype=np.int64)[order], [tags[i] for i in order], notes
+    )
+
+
+def digest_remote(
+    url: str, path: str, algorithm: str, piece_size: int = 0, on_bytes: Callable[[int], None] | None = None
+) -> RemoteDigest:
+    """Return the digest of one file below the URL `url`: that which `digest_file` gives for the same bytes.
+
+    url: the `root` of a listing. piece_size and on_bytes as for `digest_file`. Picklable by its name, so an executor
+    can run it elsewhere. Raises DatasetError if the file is gone, cannot be read or changes meanwhile. Memory: two
+    blocks of 8 MiB.
+
+    >>> import fsspec
+    >>> fsspec.filesystem("memory").pipe("/example/a", b"a")
+    >>> digest_remote("memory://example", "a", "xxh3-128").hex
+    'a96faf705af16834e6c632b61e964e1f'
+    """
+    check_algorithm(algorithm)
+    step = as_int(piece_size, "piece_size")
+    check_relative(path)
+    system, top = _connect(url)
+    key = _join(top, path)
+    name = f"{url.rstrip('/')}/{path}"
+    with _Failures(name):
+        before = _info(system, key)
+        hasher = new_hasher(algorithm)
+        digests: list[bytes] = []
+        count = 0
+        with system.open(key, "rb", block_size=_BLOCK) as file:
+            while data := file.read(min(_BLOCK, step - count % step) if step else _BLOCK):
+                hasher.update(data)
+                count += len(data)
+                if step and count % step == 0:
+                    digests.append(hasher.digest())
+                    hasher = new_hasher(algorithm)
+                if on_bytes is not None:
+                    on_bytes(len(data))
+        after = _info(system, key)
+    if before != after or before[0] not in {count, -1}:
+        size = f"{before[0]} bytes before, {count} read, {after[0]} after"
+        raise DatasetError(name, f"changed while it was read ({size}); go on when nothing writes to it")
+    if step and count % step:
+        digests.append(hasher.digest())
+    hex = join_pieces(algorithm, step, count, digests) if step else hasher.digest().hex()
+    return RemoteDigest(count, hex, before[1])
+
+
+def read_remote_ignore(url: str) -> tuple[str, ...]:
+    """Return the patterns of `.detdataignore` at a URL, as `read_ignore` does for a folder; () where there is none.
+
+    >>> read_remote_ignore("memory://no-such-folder")
+    ()
+    """
+    try:
+        system, top, _ = _resolve(url)
+    except DatasetError:
+        return ()  # listing it will tell
+    name = f"{system.unstrip_protocol(top)}/{IGNORE_FILE}"
+    with _Failures(name):
+        if not system.isfile(_join(top, IGNORE_FILE)):
+            return ()
+        with system.open(_join(top, IGNORE_FILE), "rb") as file:
+            return parse_ignore(file.read(_IGNORE_BYTES), name)
+
+
+class _Failures:
+    """Turns what a store reports, inside a `with`, into a DatasetError that names the URL."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, FileNotFoundError):
+            raise DatasetError(self._name, "is not there any more") from error
+        if isinstance(error, OSError) and not isinstance(error, DatasetError):
+            raise DatasetError(self._name, f"cannot be read ({error})") from error
+
+
+def _connect(url: str) -> tuple[Any, str]:
+    """Return fsspec's file system for a URL, and the path in it."""
+    try:
+        import fsspec  # type: ignore[import-untyped]  # ships no annotations
+    except ImportError as error:
+        raise MissingExtra(f"{printable(url)} needs the package fsspec", "remote") from error
+    try:
+        system, path = fsspec.core.url_to_fs(url)
+    except ImportError as error:
+        raise MissingExtra(f"{printable(url)}: {error}; and fsspec itself", "remote") from error
+    except ValueError as error:
+        raise ArgumentValueError(f"{printable(url)}: {error}; fsspec lists the protocols it knows") from error
+    return system, path
+
+
+def _resolve(url: str) -> tuple[Any, str, str]:
+    """Return the file system, the folder in it that is the root, and what is chosen there: `.`, a name or a glob."""
+    system, path = _connect(url)
+    with _Failures(url):
+        if system.isdir(path):
+            return system, path, "."
+        if system.exists(path):
+            folder, _, name = path.rpartition("/")
+            return system, folder, name
+    if not MAGIC.search(path):
+        raise DatasetError(url, "there is no such file or folder")
+    parts = path.split("/")
+    fixed = next(i for i, part in enumerate(parts) if MAGIC.search(part))
+    return system, "/".join(parts[:fixed]), "/".join(parts[fixed:])
+
+
+def _join(top: str, path: str) -> str:
+    return f"{top.rstrip('/')}/{path}"
+
+
+def _info(system: Any, key: str) -> tuple[int, str]:
+    system.invalidate_cache(key)  # what a listing said some time ago is no witness
+    info = system.info(key)
+    return _size(info), _tag(info)
+
+
+def _size(info: dict[str, Any]) -> int:
+    size = info.get("size")
+    return -1 if size is None else int(size)
+
+
+def _tag(info: dict[str, Any]) -> str:
+    return json.dumps({name: str(info[name]) for name in _TAGS if info.get(name) is not None}, sort_keys=True)
+
+
+def _head(system: Any, key: str) -> bytes:
+    with _Failures(key), system.open(key, "rb") as file:
+        return bytes(file.read(HEAD_BYTES))
+
+
+def _selects(glob: Glob, path: str) -> bool:
+    parts = path.split("/")
+    return any(glob.selects("/".join(parts[:depth])) for depth in range(1, len(parts) + 1))
