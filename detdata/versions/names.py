@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+import unicodedata
+from collections.abc import Sequence
 
 from detdata.arrays import brief
 from detdata.errors import UnknownFormat
@@ -142,17 +143,14 @@ def to_system(path: str) -> str:
     return path if _SYSTEM_IS_UTF8 else os.fsdecode(path_key(path))
 
 
-def clashes(paths: Iterable[str]) -> list[tuple[str, str]]:
+def clashes(paths: Sequence[str]) -> list[tuple[str, str]]:
     """Return pairs of paths that a file system without case, or one that composes accents, would hold to be one.
 
     >>> clashes(["a", "B", "A"])
     [('a', 'A')]
     """
-    import unicodedata
-
-    paths = list(paths)
     folded = unicodedata.normalize("NFC", "\0".join(paths).casefold()).split("\0")
-    if len(set(folded)) == len(paths):
+    if len(set(folded)) >= len(paths):
         return []
     first: dict[str, str] = {}
     pairs = []

@@ -102,7 +102,9 @@ def parse_glob(text: str) -> Glob | None:
     >>> parse_glob("**/*.parquet").selects("a/b/c.parquet")
     True
     """
-    parts = text.split("/")
+    parts = _split(text)
+    if parts is None:
+        return None
     fixed = parts.index("**") if "**" in parts else len(parts) - 1
     regex = compile_path(text)
     levels = [compile_path("/".join(parts[:depth])) for depth in range(1, fixed + 1)]
@@ -127,7 +129,7 @@ def compile_path(pattern: str) -> re.Pattern[str] | None:
     True
     """
     runs: list[list[str]] = [[]]  # of names between one `**` and the next
-    for part in pattern.split("/"):
+    for part in _split(pattern) or ["["]:
         if part == "**":
             runs.append([])
             continue
@@ -145,6 +147,29 @@ def compile_path(pattern: str) -> re.Pattern[str] | None:
             text += "(?>(?:[^/]+/)*?" + "".join(f"{name}/" for name in run) + ")"
     text += "(?:[^/]+/)*" + "/".join(last) if last else ".+"
     return re.compile(text, re.DOTALL)
+
+
+def _split(pattern: str) -> list[str] | None:
+    """Return the names of a pattern: what lies between the slashes that are in no `[…]`; None if one isn't closed."""
+    parts = [""]
+    i = 0
+    while i < len(pattern):
+        end = i + 1
+        if pattern[i] == "[":
+            found = _bracket(pattern, end)
+            if found is None:
+                return None
+            end = found[1]
+        elif pattern[i] == "\\" and pattern[end : end + 1] != "/":
+            end += 1
+        elif pattern[i] == "\\":
+            i, end = end, end + 1  # an escaped slash is a slash
+        if pattern[i] == "/":
+            parts.append("")
+        else:
+            parts[-1] += pattern[i:end]
+        i = end
+    return parts
 
 
 def _name_regex(part: str) -> str | None:
@@ -192,11 +217,11 @@ def _bracket(part: str, i: int) -> tuple[str, int] | None:
             i = end + 2
             continue
         low, i = _member(part, i)
-        high = low
+        pieces.append(re.escape(low))
         if i + 1 < len(part) and part[i] == "-" and part[i + 1] != "]":
             high, i = _member(part, i + 1)
-        if low and high and low <= high:  # a range backwards holds nothing
-            pieces.append(f"{re.escape(low)}-{re.escape(high)}")
+            if low <= high:  # a range backwards holds its first character only, as in git
+                pieces.append(f"{re.escape(low)}-{re.escape(high)}")
     if i >= len(part):
         return None
     inside = "".join(pieces)
