@@ -105,7 +105,9 @@ def _parse(item: object) -> tuple[str, str]:
 
 def _parse_glob(text: str) -> tuple[str, str]:
     parts = text.split("/")
-    fixed = next(i for i, part in enumerate(parts) if MAGIC.search(part))
+    fixed = 0
+    while not MAGIC.search(parts[fixed]) or os.path.lexists("/".join(parts[: fixed + 1])):
+        fixed += 1
     folder = "/".join(parts[:fixed]) or ("/" if text.startswith("/") else ".")
     rest = [part for part in parts[fixed:] if part not in {"", "."}]
     if ".." in rest:
