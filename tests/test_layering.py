@@ -19,6 +19,7 @@ LAYERS = [
     ("orders",),
     ("plans",),
     ("topology",),
+    ("rows",),
     ("versions", "corpora"),
     ("streams",),
     ("seeding",),
@@ -38,7 +39,7 @@ LINE = {name: line for line, names in enumerate(LAYERS) for name in names}
 EVERYWHERE = {"numpy", "xxhash"}
 ANYWHERE_IN = {
     "torch": {"streams", "seeding", "reading", "samplers", "loader", "checkpoint", "demo"},
-    "pyarrow": {"versions", "corpora"},
+    "pyarrow": {"rows", "versions", "corpora"},
     "click": {"cli"},
     "rich": {"cli", "demo"},
     "matplotlib": {"demo"},

@@ -1,0 +1,23 @@
+"""The version of a table's rows: a digest of what they say, not of how they are stored, and what differs in two."""
+
+from detdata.rows.differences import RowDifference, RowDifferences, first_row_differences
+from detdata.rows.errors import RowsError
+from detdata.rows.hasher import RowsHasher, hash_rows
+from detdata.rows.reading import is_table
+from detdata.rows.report import BlockChange, RowsReport, compare_rows
+from detdata.rows.version import BLOCK_ROWS, RowsVersion
+
+__all__ = [
+    "BLOCK_ROWS",
+    "BlockChange",
+    "RowDifference",
+    "RowDifferences",
+    "RowsError",
+    "RowsHasher",
+    "RowsReport",
+    "RowsVersion",
+    "compare_rows",
+    "first_row_differences",
+    "hash_rows",
+    "is_table",
+]

@@ -1,0 +1,145 @@
+"""Rows in, version out: both digests of a table, made in one pass and in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from detdata.arrays import as_int
+from detdata.rows.errors import RowsError
+from detdata.rows.hashing import new_hasher, prefixed
+from detdata.rows.nodes import node_of
+from detdata.rows.ordered import ColumnBlock
+from detdata.rows.reading import Batch, Files, read_table
+from detdata.rows.schema import Schema
+from detdata.rows.unordered import ROWS_AT_ONCE, RowSums, row_values
+from detdata.rows.version import BLOCK_ROWS, MARK, RowsVersion
+
+
+def hash_rows(
+    files: Files,
+    algorithm: str = "xxh3-128",
+    *,
+    columns: Sequence[str] | None = None,
+    unordered: bool = True,
+    stop: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> RowsVersion:
+    """Return the version of the rows of tables, one file's after another's.
+
+    files: pairs (name, path); the name's suffix says how the file is read: .parquet .pq .arrow .arrows .ipc .feather
+    .csv .tsv .jsonl .ndjson, the last four also with .gz or .zst. algorithm: "xxh3-128", "sha256" or "blake3".
+    columns: those that count, or None for all. unordered: whether to make the order-free digest too, which costs more
+    than the ordered one. stop: give also, as `.prefix`, the version of the first `stop` rows alone (None if there are
+    fewer). progress: called after each batch with the number of rows so far.
+
+    How the rows are stored does not count: row groups, record batches, compression, encodings, dictionaries, the width
+    of offsets, what lies under a null, how the rows are spread over files. Values, names, order and types of columns,
+    and the order of rows do; NaN is one value, -0.0 and 0.0 are two.
+    Raises RowsError (a ValueError) naming the file; ValueError, TypeError for arguments. Memory: a batch or row group.
+    Cost: reading, and about 0.2 s a GB of decoded values for the ordered digest, 1 to 2 s for the other.
+
+    >>> import pyarrow.csv
+    >>> pyarrow.csv.write_csv(pa.table({"a": ["x", "y"]}), "table.csv")
+    >>> version = hash_rows([("table.csv", "table.csv")])
+    >>> version.schema, version.rows, version.digest
+    ((('a', 'string'),), 2, 'cad337a856c7b6177636bc8572c34870')
+    """
+    stop = None if stop is None else as_int(stop, "stop")
+    new_hasher(algorithm)  # an unknown one is an error before any file is read
+    schema, batches = read_table(files, columns)
+    hasher = RowsHasher(schema, algorithm, unordered=unordered)
+    counts = [0] * len(files)
+    prefix = _version(hasher, files, counts) if stop == 0 else None
+    for batch in batches:
+        cut = batch.rows if stop is None else min(max(stop - hasher.rows, 0), batch.rows)
+        for start, end in ((0, cut), (cut, batch.rows)):
+            _update(hasher, batch, start, end, files)
+            counts[batch.file] += end - start
+            if prefix is None and hasher.rows == stop:
+                prefix = _version(hasher, files, counts)
+        if progress is not None:
+            progress(hasher.rows)
+    return replace(_version(hasher, files, counts), prefix=prefix)
+
+
+def _version(hasher: RowsHasher, files: Files, counts: Sequence[int]) -> RowsVersion:
+    return hasher.version([(name, count) for (name, _), count in zip(files, counts, strict=True)])
+
+
+def _update(hasher: RowsHasher, batch: Batch, start: int, end: int, files: Files) -> None:
+    try:
+        hasher.update([column.slice(start, end - start) for column in batch.columns], end - start)
+    except (pa.ArrowException, ValueError, LookupError) as error:  # what damaged buffers lead to
+        raise RowsError(files[batch.file][0], str(error)) from error
+
+
+class RowsHasher:
+    """Both digests of the rows given so far.
+
+    schema: (name, logical type) of each column. Not for several threads at once.
+
+    >>> hasher = RowsHasher((("a", "int64"),), "xxh3-128")
+    >>> hasher.update([pa.array([1, 2])], 2)
+    >>> hasher.version([("here", 2)]).rows
+    2
+    """
+
+    __slots__ = ("_algorithm", "_blocks", "_columns", "_marks", "_schema", "_schema_bytes", "_sums", "rows")
+
+    def __init__(self, schema: Schema, algorithm: str, *, unordered: bool = True) -> None:
+        self.rows = 0
+        self._schema = schema
+        self._algorithm = algorithm
+        self._schema_bytes = len(schema).to_bytes(8, "little") + b"".join(
+            prefixed(text) for column in schema for text in column
+        )
+        self._blocks = new_hasher(algorithm, b"detdata.rows/1\0" + self._schema_bytes)
+        self._marks: list[tuple[str, ...]] = []
+        self._columns = self._new_columns()
+        self._sums = RowSums() if unordered else None
+
+    def update(self, columns: Sequence[Any], rows: int) -> None:
+        """Add rows: one Arrow array of `rows` values for each column, of the type that the schema names."""
+        for start in range(0, rows if self._sums is not None else 0, ROWS_AT_ONCE):
+            count = min(ROWS_AT_ONCE, rows - start)
+            nodes = [node_of(column.slice(start, count), coded=True) for column in columns]
+            self._sums.update(row_values(nodes, count))  # type: ignore[union-attr]  # no rounds without sums
+        start = 0
+        while start < rows:
+            count = min(BLOCK_ROWS - self.rows % BLOCK_ROWS, rows - start)
+            for block, column in zip(self._columns, columns, strict=True):
+                block.update(node_of(column.slice(start, count)))
+            start += count
+            self.rows += count
+            if self.rows % BLOCK_ROWS == 0:
+                self._marks.append(self._close(self._blocks))
+                self._columns = self._new_columns()
+
+    def version(self, files: Sequence[tuple[str, int]]) -> RowsVersion:
+        """Return the version of the rows so far; more may follow."""
+        total, marks = self._blocks.copy(), list(self._marks)
+        if self.rows % BLOCK_ROWS:
+            marks.append(self._close(total))
+        total.update(self.rows.to_bytes(8, "little"))
+        return RowsVersion(
+            algorithm=self._algorithm,
+            schema=self._schema,
+            rows=self.rows,
+            digest=total.digest().hex(),
+            unordered="" if self._sums is None else self._sums.digest(self.rows, self._schema_bytes),
+            blocks=tuple(marks),
+            files=tuple(files),
+        )
+
+    def _close(self, total: Any) -> tuple[str, ...]:
+        """Add the digests of the block under way to `total`; return their marks."""
+        digests = [column.digest() for column in self._columns]
+        total.update(b"".join(digests))
+        return tuple(digest.hex()[:MARK] for digest in digests)
+
+    def _new_columns(self) -> list[ColumnBlock]:
+        return [ColumnBlock(self._algorithm) for _ in self._schema]

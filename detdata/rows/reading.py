@@ -1,0 +1,172 @@
+"""Files of several formats read as one table: the same columns in each, the rows of one file after those of another."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import pyarrow as pa
+
+from detdata.arrays import brief
+from detdata.errors import ArgumentTypeError, ArgumentValueError
+from detdata.rows.columnar import Opened, open_arrow, open_parquet
+from detdata.rows.errors import RowsError
+from detdata.rows.schema import Schema, schema_of
+from detdata.rows.text import json_schema, open_csv, open_json
+
+Files: TypeAlias = Sequence[tuple[str, str | os.PathLike[str]]]  # (name to call it by, where it lies)
+
+_PACKED = ("", ".gz", ".zst")
+_OPENERS: dict[str, Any] = {
+    **dict.fromkeys((".parquet", ".pq"), open_parquet),
+    **dict.fromkeys((".arrow", ".arrows", ".ipc", ".feather"), open_arrow),
+    **{ending + packed: open_csv for ending in (".csv", ".tsv") for packed in _PACKED},
+    **{ending + packed: open_json for ending in (".jsonl", ".ndjson") for packed in _PACKED},
+}
+SUFFIXES = tuple(_OPENERS)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Some rows of one file. file: its number; columns: one Arrow array each, of `rows` values."""
+
+    file: int
+    rows: int
+    columns: tuple[Any, ...]
+
+
+def is_table(name: str) -> bool:
+    """Whether a file of this name is read as a table.
+
+    >>> is_table("part-0.parquet"), is_table("notes.txt"), is_table("a.JSONL.gz")
+    (True, False, True)
+    """
+    return name.lower().endswith(SUFFIXES)
+
+
+def read_table(files: Files, columns: Sequence[str] | None = None) -> tuple[Schema, Iterator[Batch]]:
+    """Open files as one table; return its schema, and its rows in batches that are read as they are asked for.
+
+    columns: names of those that count, or None for all; their order is the table's. Raises ValueError for an unknown
+    suffix or column, TypeError for a type without a digest, RowsError for a file that cannot be read, that changes
+    meanwhile, or that has other columns than the first.
+    """
+    places = _checked(files)
+    chosen = _chosen(columns)
+    objects: Any = pa.struct([])
+    for name, path in places:
+        if _opener(name) is open_json:
+            with _reading(name, path):
+                objects = json_schema(path, name, objects, chosen)
+    lines = pa.schema([objects.field(i) for i in range(objects.num_fields)])
+    first = _opened(*places[0], lines, chosen)
+    return first.schema, _batches(places, lines, chosen, first.schema)
+
+
+class _Table(NamedTuple):
+    schema: Schema
+    picked: list[int]
+    batches: Iterator[Any]
+
+
+def _opened(name: str, path: str, lines: Any, chosen: list[str] | None) -> _Table:
+    with _reading(name, path):
+        opener = _opener(name)
+        opened: Opened = opener(path, name, lines if opener is open_json else chosen)
+        picked = _pick(opened.schema, chosen)
+        return _Table(schema_of(pa.schema([opened.schema.field(i) for i in picked])), picked, opened.batches)
+
+
+def _batches(places: list[tuple[str, str]], lines: Any, chosen: list[str] | None, schema: Schema) -> Iterator[Batch]:
+    for number, (name, path) in enumerate(places):
+        with _reading(name, path):
+            table = _opened(name, path, lines, chosen)
+            if table.schema != schema:
+                raise RowsError(name, _unlike(schema, table.schema, places[0][0]))
+            for batch in table.batches:
+                picked = table.picked if chosen is None else _pick(batch.schema, chosen)
+                yield Batch(number, batch.num_rows, tuple(batch.column(i) for i in picked))
+
+
+@contextmanager
+def _reading(name: str, path: str) -> Iterator[None]:
+    """Turn what goes wrong with a file into RowsError, and see to it that the file stays as it is meanwhile."""
+    try:
+        before = Path(path).stat()
+        if not stat.S_ISREG(before.st_mode):
+            raise RowsError(name, "is no regular file; leave it out, or move it away")
+        yield
+        after = Path(path).stat()
+    except (pa.ArrowException, OSError) as error:
+        why = " ".join(str(error).split())
+        raise RowsError(name, f"cannot be read: {why[:500] or type(error).__name__}") from error
+    except (ArgumentTypeError, ArgumentValueError) as error:
+        raise RowsError(name, str(error)) from error
+    if _identity(before) != _identity(after):
+        raise RowsError(name, "changed while it was read; hash again when nothing writes to it")
+
+
+def _identity(found: os.stat_result) -> tuple[int, ...]:
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def _checked(files: Files) -> list[tuple[str, str]]:
+    if isinstance(files, (str, bytes)) or not all(isinstance(file, tuple) and len(file) == 2 for file in files):
+        raise ArgumentTypeError(f"files must be pairs (name, path), got {brief(files)}")
+    places = [(name, os.fspath(path)) for name, path in files]
+    if not places:
+        raise ArgumentValueError("files is empty: there is no table to read")
+    for name, _ in places:
+        _opener(name)
+    return places
+
+
+def _opener(name: str) -> Any:
+    lower = name.lower()
+    for suffix, opener in _OPENERS.items():
+        if lower.endswith(suffix):
+            return opener
+    raise ArgumentValueError(
+        f"{name} is no table that is known by its name: {' '.join(SUFFIXES)}. "
+        "Leave it out by an ignore rule, or hash by content='bytes'"
+    )
+
+
+def _chosen(columns: Sequence[str] | None) -> list[str] | None:
+    if columns is None:
+        return None
+    if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
+        raise ArgumentTypeError(f"columns must be a list of names, got {brief(columns)}")
+    return list(dict.fromkeys(columns))
+
+
+def _pick(schema: Any, chosen: list[str] | None) -> list[int]:
+    names = schema.names
+    if chosen is None:
+        return list(range(len(names)))
+    missing = [one for one in chosen if one not in names]
+    if missing:
+        raise ArgumentValueError(f"there is no column {missing[0]!r}; the file has {brief(names)}")
+    return [i for i, one in enumerate(names) if one in chosen]
+
+
+def _unlike(common: Schema, found: Schema, first: str) -> str:
+    """Return in what a file's schema differs from that of the first file."""
+    end = "; give all files the same columns, or hash by content='bytes'"
+    if sorted(common) == sorted(found):
+        return f"has the columns of {first} in another order{end}"
+    here, there = dict(found), dict(common)
+    for name, kind in common:
+        if name not in here:
+            return f"has no column {name!r}, which {first} has ({kind}){end}"
+        if here[name] != kind:
+            return f"column {name!r} is {here[name]}, but {kind} in {first}{end}"
+    for name, kind in found:
+        if name not in there:
+            return f"has the column {name!r} ({kind}), which {first} has not{end}"
+    return f"has columns of the same name in another order than {first}{end}"
