@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -244,7 +245,14 @@ def _size(info: dict[str, Any]) -> int:
 
 
 def _tag(info: dict[str, Any]) -> str:
-    return json.dumps({name: str(info[name]) for name in _TAGS if info.get(name) is not None}, sort_keys=True)
+    return json.dumps({name: _tag_text(info[name]) for name in _TAGS if info.get(name) is not None}, sort_keys=True)
+
+
+def _tag_text(value: object) -> str:
+    if not isinstance(value, datetime):
+        return str(value)
+    # Some stores tell a time as seconds when they list, and as a date when asked for one file.
+    return str((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp())
 
 
 def _head(system: Any, key: str) -> bytes:
