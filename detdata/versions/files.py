@@ -38,6 +38,8 @@ _FLAGS = os.O_RDONLY
 for _name in ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"):  # never wait for a pipe, never own a terminal
     _FLAGS |= getattr(os, _name, 0)
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+# By default Python's anonymous memory is shared with forked children: they would overwrite each other's blocks.
+_PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}
 _own = threading.local()
 
 OnBytes = Callable[[int], None]
@@ -319,7 +321,7 @@ def _blocks(descriptor: int, limit: int, on_bytes: OnBytes | None) -> Iterator[m
     """Yield what comes from a descriptor, up to `limit` bytes; each block is overwritten by the next."""
     buffer = getattr(_own, "buffer", None)
     if buffer is None or len(buffer) != _BLOCK:
-        buffer = _own.buffer = memoryview(mmap.mmap(-1, _BLOCK))
+        buffer = _own.buffer = memoryview(mmap.mmap(-1, _BLOCK, **_PRIVATE))
     # A generator that is held while another one of its thread reads would lose its block: nobody here does so.
     with open(descriptor, "rb", buffering=0, closefd=False) as file:
         while limit > 0:

@@ -334,6 +334,17 @@ def test_threads_do_not_share_a_buffer(tmp_path):
         assert list(pool.map(read, names)) == [xxh3(content(2**20 + i, name)) for i, name in enumerate(names)]
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_process_does_not_write_into_the_buffer(tmp_path):
+    make_tree(tmp_path, {"f": b"f" * 2**17, "g": b"g" * 2**17})
+    digest_file(tmp_path / "f", "xxh3-128")  # the buffer is there before the fork
+    child = get_context("fork").Process(target=digest_file, args=(tmp_path / "g", "xxh3-128"))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    assert bytes(files._own.buffer[: 2**16]) == b"f" * 2**16
+
+
 def test_another_process_gives_the_same(tmp_path):
     make_tree(tmp_path, {"f": content(1000), "g": content(2**17)})
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
