@@ -46,6 +46,8 @@ ANYWHERE_IN = {
 }
 IN_FUNCTIONS_OF = {
     "torch": {"orders/torch_shuffle.py"},
+    "blake3": {"rows/hashing.py", "versions/algorithms.py"},
+    "fsspec": {"versions/remote.py"},
 }
 
 # keys … plans are arithmetic: no files, no processes, no clocks, no random streams.

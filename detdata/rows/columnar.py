@@ -34,7 +34,8 @@ class Opened(NamedTuple):
 def open_parquet(path: str, _name: str, columns: Sequence[str] | None) -> Opened:
     """Open a Parquet file. At most one row group's column chunks and some 8 MiB of rows are held at a time."""
     file = pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20, **_OPTIONS)
-    return Opened(file.schema_arrow, _parquet_batches(file, columns))
+    wanted = None if columns is None else [name for name in file.schema_arrow.names if name in columns]
+    return Opened(file.schema_arrow, _parquet_batches(file, wanted))  # batches come in the order of `wanted`
 
 
 def _parquet_batches(file: Any, columns: Sequence[str] | None) -> Iterator[Any]:

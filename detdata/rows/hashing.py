@@ -40,8 +40,10 @@ def new_hasher(algorithm: str, data: bytes = b"") -> Hasher:
     if algorithm == "sha256":
         return hashlib.sha256(data)
     if algorithm == "blake3":
-        from blake3 import blake3
-
+        try:
+            from blake3 import blake3
+        except ImportError as error:
+            raise ImportError("blake3 is not installed: pip install 'detdata[blake3]'") from error
         strong: Hasher = blake3(data)
         return strong
     raise ArgumentValueError(f"algorithm must be one of {', '.join(map(repr, SIZES))}, got {brief(algorithm)}")

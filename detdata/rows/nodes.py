@@ -88,7 +88,7 @@ def node_of(array: Any, above: Nulls = None, *, coded: bool = False) -> Node:
     Cost: O(values), mostly without a copy.
     """
     number = array.type.id
-    if number == kinds.EXTENSION:
+    if kinds.is_extension(array.type):
         return node_of(array.storage, above, coded=coded)
     if number == kinds.RUNS:
         runs = np.searchsorted(array.run_ends.to_numpy(), np.arange(array.offset, array.offset + len(array)), "right")

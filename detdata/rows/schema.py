@@ -18,7 +18,7 @@ Schema: TypeAlias = tuple[tuple[str, str], ...]  # (name, logical type) of each 
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN_ZONE = re.compile(r"[A-Za-z0-9_+\-/:]+")
-_EXTENSION = b"ARROW:extension:name"
+_EXTENSION_KEY = b"ARROW:extension:name"
 
 
 def type_id(name: str) -> int:
@@ -40,10 +40,9 @@ WIDE = type_ids("LARGE_STRING", "LARGE_BINARY", "LARGE_LIST", "LARGE_LIST_VIEW")
 FLOATS = type_ids("HALF_FLOAT", "FLOAT", "DOUBLE")
 DECIMALS = type_ids("DECIMAL32", "DECIMAL64", "DECIMAL128", "DECIMAL256")
 TIMES = type_ids("TIME32", "TIME64")
-NULL, BOOL, EXTENSION, DICTIONARY = (type_id(name) for name in ("NA", "BOOL", "EXTENSION", "DICTIONARY"))
+NULL, BOOL, DICTIONARY, INTERVAL = (type_id(name) for name in ("NA", "BOOL", "DICTIONARY", "INTERVAL_MONTH_DAY_NANO"))
 RUNS, STRUCT, MAP, FIXED_LIST = (type_id(name) for name in ("RUN_END_ENCODED", "STRUCT", "MAP", "FIXED_SIZE_LIST"))
 FIXED_BINARY, TIMESTAMP, DURATION = (type_id(name) for name in ("FIXED_SIZE_BINARY", "TIMESTAMP", "DURATION"))
-INTERVAL = type_id("INTERVAL_MONTH_DAY_NANO")
 
 _SIMPLE = {
     type_id(name): text
@@ -61,6 +60,11 @@ _SIMPLE = {
         **dict.fromkeys(("BINARY", "LARGE_BINARY", "BINARY_VIEW"), "binary"),
     }.items()
 }
+
+
+def is_extension(kind: Any) -> bool:
+    """Whether a type is one of storage with a name, known to this process."""
+    return isinstance(kind, pa.BaseExtensionType)
 
 
 def schema_of(schema: Any) -> Schema:
@@ -82,8 +86,8 @@ def schema_of(schema: Any) -> Schema:
 
 def field_text(field: Any) -> str:
     """Return the logical type of a field. An extension that this process does not know is named by its metadata."""
-    name = (field.metadata or {}).get(_EXTENSION)
-    if name is not None and field.type.id != EXTENSION:
+    name = (field.metadata or {}).get(_EXTENSION_KEY)
+    if name is not None and not is_extension(field.type):
         return f"extension<{_word(name.decode('utf-8', 'replace'))}, {type_text(field.type)}>"
     return type_text(field.type)
 
@@ -99,7 +103,7 @@ def type_text(kind: Any) -> str:
         return _SIMPLE[number]
     if number in {DICTIONARY, RUNS}:
         return type_text(kind.value_type)
-    if number == EXTENSION:
+    if is_extension(kind):
         return f"extension<{_word(kind.extension_name)}, {type_text(kind.storage_type)}>"
     if number == TIMESTAMP:
         zone = "" if kind.tz is None else f", {_word(kind.tz, _PLAIN_ZONE)}"

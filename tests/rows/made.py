@@ -6,10 +6,12 @@ how an array of it is built, buffer by buffer, with garbage wherever Arrow allow
 
 from __future__ import annotations
 
+import math
 import random
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -71,7 +73,7 @@ def other_nan(code, folded):
 
 def floating(text, arrow, code, folded):
     size = {"e": 16, "f": 32, "d": 64}[code]
-    values = st.floats(width=size).map(lambda x: folded if x != x else struct.pack(f"<{code}", x))
+    values = st.floats(width=size).map(lambda x: folded if math.isnan(x) else struct.pack(f"<{code}", x))
     return fixed(text, lambda r: arrow, size // 8, values, other_nan(code, folded))
 
 
@@ -230,7 +232,7 @@ STRING = text_like("string", st.text(max_size=12).map(str.encode), pa.string(), 
 BINARY = text_like("binary", st.binary(max_size=20), pa.binary(), pa.large_binary(), pa.binary_view())
 BOOL = Kind("bool", ("fixed", 1), st.sampled_from([b"\0", b"\1"]), boolean)
 NUMBERS = [
-    fixed(f"{sign}int{bits}", lambda r, t=getattr(pa, f"{sign}int{bits}")(): t, bits // 8)
+    fixed(f"{sign}int{bits}", partial(lambda kind, r: kind, getattr(pa, f"{sign}int{bits}")()), bits // 8)
     for sign in ("", "u")
     for bits in (8, 16, 32, 64)
 ]

@@ -1,6 +1,7 @@
 """Both digests: what the page says, whatever the form that the rows are held in, and other for other rows."""
 
 import random
+from itertools import pairwise
 from unittest import mock
 
 import numpy as np
@@ -24,7 +25,7 @@ def version(table, r, *, algorithm="xxh3-128", block=BLOCK):
     cuts = sorted({0, rows, *(r.randrange(rows + 1) for _ in range(r.randrange(4)))})
     with mock.patch.object(hasher, "BLOCK_ROWS", block), mock.patch.object(hasher, "ROWS_AT_ONCE", r.choice([5, 8192])):
         made_of = RowsHasher(schema, algorithm)
-        for start, stop in zip(cuts[:-1], cuts[1:], strict=True):
+        for start, stop in pairwise(cuts):
             arrays = [made.array_of(kind, values[start:stop], r) for kind, values in zip(kinds, columns, strict=True)]
             found = schema_of(pa.schema([pa.field(name, a.type) for (name, _), a in zip(schema, arrays, strict=True)]))
             assert schema == found
@@ -122,11 +123,12 @@ def one(array, name="a"):
     return found.digest, found.unordered
 
 
+BYTE = pa.struct([("x", pa.int8())])
 DIFFERENT = {
     "null and empty string": (pa.array(["", "x"]), pa.array([None, "x"])),
     "null and empty list": (pa.array([[], [1]]), pa.array([None, [1]])),
     "null and zero": (pa.array([0, 1]), pa.array([None, 1])),
-    "null struct and struct of null": (pa.array([{"x": None}], pa.struct([("x", pa.int8())])), pa.nulls(1, pa.struct([("x", pa.int8())]))),
+    "null struct and struct of null": (pa.array([{"x": None}], BYTE), pa.nulls(1, BYTE)),
     "null item and zero": (pa.array([[None, 1]]), pa.array([[0, 1]])),
     "null item at another place": (pa.array([[None, 0]]), pa.array([[0, None]])),
     "zeros of both signs": (pa.array([0.0]), pa.array([-0.0])),
@@ -143,7 +145,7 @@ DIFFERENT = {
     "text and bytes": (pa.array(["a"]), pa.array([b"a"])),
     "list and fixed_size_list": (pa.array([[1, 2]]), pa.array([[1, 2]], pa.list_(pa.int64(), 2))),
     "name of a field": (pa.array([{"x": 1}]), pa.array([{"y": 1}])),
-    "order of fields": (pa.array([{"x": 1, "y": 2}]), pa.array([{"y": 2, "x": 1}], pa.struct([("y", pa.int64()), ("x", pa.int64())]))),
+    "order of fields": (pa.array([{"x": 1, "y": 2}]), pa.array([{"y": 2, "x": 1}])),
     "number of rows that are null": (pa.nulls(3), pa.nulls(4)),
 }  # fmt: skip
 
