@@ -5,16 +5,17 @@ silence: what cannot be listed is a trouble, and the caller raises it.
 """
 
 # One path object for each file would cost more than its system call.
-# ruff: noqa: PTH100, PTH112, PTH114, PTH116, PTH120
+# ruff: noqa: PTH100, PTH114, PTH116, PTH120
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
 import zlib
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from detdata.versions.ignore import IGNORE_FILE, Rules, filter_for
 from detdata.versions.names import from_system, to_system
@@ -26,6 +27,7 @@ HEAD_BYTES = 512  # enough of a file to know a manifest by
 _MANIFEST_START = re.compile(rb'\s*\{\s*"format":\s*"detdata\.manifest/')
 _WINDOWS = os.name == "nt"  # where a directory entry knows neither device nor inode
 _WRAP = 1 << 64
+_NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL}
 _KINDS = (
     (stat.S_ISFIFO, "a pipe (FIFO)"),
     (stat.S_ISSOCK, "a socket"),
@@ -61,15 +63,25 @@ class Walker:
         """Collect what `choice` selects: `.`, a path or a glob; of what isn't there, nothing."""
         if choice == ".":
             self._walk([("", None)])
-        elif os.path.lexists(self.full(choice)):
+        elif self._look(choice, os.lstat, quietly=MAGIC.search(choice) is not None) is not None:
             if self._can_reach(choice):
                 self._take_one(choice)
         elif MAGIC.search(choice):
             glob, parts = parse_glob(choice), choice.split("/")
             fixed = next(i for i, part in enumerate(parts) if MAGIC.search(part))
             top = "/".join(parts[:fixed])
-            if glob and os.path.isdir(self.full(top)) and self._can_reach(f"{top}/x" if top else "x"):
+            found = self._look(top, os.stat)
+            if glob and found and stat.S_ISDIR(found.st_mode) and self._can_reach(f"{top}/x" if top else "x"):
                 self._walk([(top, glob)])
+
+    def _look(self, path: str, how: Callable[[str], os.stat_result], *, quietly: bool = False) -> os.stat_result | None:
+        """Return the stat values of `path`, None where nothing is; where nobody can know, that is a trouble."""
+        try:
+            return how(self.full(path))
+        except OSError as error:
+            if error.errno not in _NOT_THERE and not quietly:
+                self._failed(path, error)
+            return None
 
     def full(self, path: str) -> str:
         """Return the path that the system's calls take."""

@@ -20,7 +20,7 @@ from detdata.arrays import Int64Array, brief
 from detdata.errors import ArgumentTypeError, ArgumentValueError
 from detdata.versions.errors import DatasetError
 from detdata.versions.ignore import Rules as Rules  # noqa: PLC0414 - listing and its rules are asked for together
-from detdata.versions.names import clashes, from_system, path_key, printable, sort_order
+from detdata.versions.names import check_relative, clashes, from_system, path_key, printable, sort_order
 from detdata.versions.patterns import MAGIC, escape_glob, parse_glob
 from detdata.versions.tree import Walker, any_match
 
@@ -153,8 +153,8 @@ def list_files(
     exclude_files: absolute paths of files that don't count, such as the manifest in use. Manifests that lie in the data
     (`*.lock.json`, by their content) and the root's `.detdataignore` never count, nor do empty folders, times, modes.
     Raises DatasetError for the first of everything that cannot be listed: folders and files that may not be read,
-    links that lead nowhere or in a circle, pipes, sockets and devices (none of which is opened). Cost: a stat for each
-    file, some 5 µs; memory some 150 bytes a file.
+    links that lead nowhere or in a circle, pipes, sockets and devices (none of which is opened); UnknownFormat for a
+    choice that leads out of the root. Cost: a stat for each file, some 5 µs; memory some 150 bytes a file.
 
     >>> import pathlib, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -168,7 +168,7 @@ def list_files(
         raise DatasetError(top, "there is no such folder")
     walker = Walker(top.rstrip("/"), rules, exclude_files)
     for choice in select:
-        walker.take(choice)
+        walker.take(choice if choice == "." else check_relative(choice))  # it may come from anyone's manifest
     if walker.troubles:
         troubles = sorted(set(walker.troubles), key=lambda trouble: path_key(trouble[0]))
         path, reason = troubles[0]

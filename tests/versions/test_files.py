@@ -26,7 +26,7 @@ from detdata.versions.files import (
     join_pieces,
     stat_file,
 )
-from tests.versions.trees import NAMES, make_device, make_socket, make_tree, refusing
+from tests.versions.trees import NAMES, closed_folder, make_device, make_socket, make_tree, refusing
 
 posix = pytest.mark.skipif(os.name == "nt", reason="POSIX file systems")
 SIZES = [0, 1, 8192, 2**16 - 1, 2**16, 2**16 + 1, 2**19 - 1, 2**19, 2**19 + 1, 2**20 + 7]
@@ -272,6 +272,18 @@ def test_a_file_that_may_not_be_read_is_named_and_the_others_are_counted(tmp_pat
     with pytest.raises(DatasetError, match="Permission denied") as caught:
         digest_many(str(tmp_path), ["a", "b", "c", "d"], "xxh3-128")
     assert (caught.value.path, caught.value.others) == (f"{tmp_path}/b", 1)
+
+
+@posix
+def test_a_file_without_permissions_is_named():
+    with closed_folder() as root:
+        for call in (
+            lambda: digest_file(root / "file", "xxh3-128"),
+            lambda: digest_many(str(root), ["file"], "xxh3-128"),
+        ):
+            with pytest.raises(DatasetError, match="Permission denied") as caught:
+                call()
+            assert caught.value.path == f"{root}/file"
 
 
 def test_a_disk_that_fails_is_named(tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from detdata.errors import ArgumentTypeError, ArgumentValueError
+from detdata.errors import ArgumentTypeError, ArgumentValueError, UnknownFormat
 from detdata.versions.errors import DatasetError
 from detdata.versions.walk import Rules, list_files, select
 from tests.versions.trees import make_tree, refusing
@@ -81,9 +81,15 @@ def test_a_name_with_a_bracket_still_means_itself_when_it_has_gone(tree):
 
 
 def test_what_has_gone_since_is_not_listed_and_no_error(tree):
-    assert list_files(tree, ("gone", "gone/**", "d/gone.txt", "a.txt", "a.txt/x", "[", "d/["), Rules()).paths == [
-        "a.txt"
-    ]
+    assert list_files(
+        tree, ("gone", "gone/**", "d/gone.txt", "a.txt", "a.txt/x", "[", "d/[", "x" * 9999), Rules()
+    ).paths == ["a.txt"]
+
+
+@pytest.mark.parametrize("choice", ["..", "../t", "d/../../t", "/", "d/*/../../..", "", "a\0b", "d//e", "./d", "d/"])
+def test_no_choice_leads_out_of_the_root(tree, choice):
+    with pytest.raises(UnknownFormat, match="stay below it"):
+        list_files(tree, ("a.txt", choice), Rules())
 
 
 def test_rules_hold_for_what_is_asked_for_by_name(tree):

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from detdata.versions.errors import DatasetError
-from detdata.versions.walk import Listing, Rules, list_files
+from detdata.versions.walk import Listing, Rules, list_files, select
 from tests.versions.trees import (
     PLAIN,
     ScandirWith,
+    closed_folder,
     make_device,
     make_socket,
     make_tree,
@@ -25,13 +26,13 @@ ALL = (".",)
 posix = pytest.mark.skipif(os.name == "nt", reason="POSIX file systems")
 
 
-def paths_of(root, rules=None, select=ALL):
-    return list_files(root, select, rules or Rules()).paths
+def paths_of(root, rules=None, chosen=ALL):
+    return list_files(root, chosen, rules or Rules()).paths
 
 
-def refusal(root, rules=None, select=ALL):
+def refusal(root, rules=None, chosen=ALL):
     with pytest.raises(DatasetError) as caught:
-        list_files(root, select, rules or Rules())
+        list_files(root, chosen, rules or Rules())
     return caught.value
 
 
@@ -130,7 +131,7 @@ def test_what_is_neither_file_nor_folder_is_named_and_not_opened(tmp_path, monke
     assert "exclude" in error.reason
     assert "odd" not in "".join(paths_of(tmp_path, Rules(exclude=("odd",))))
     assert paths_of(tmp_path, Rules(include=("*.txt",))) == ["a.txt", "b.txt", "b/c.txt", "b/d/e.txt"]
-    assert refusal(tmp_path, select=(at,)).path == error.path
+    assert refusal(tmp_path, chosen=(at,)).path == error.path
     (tmp_path / "link").symlink_to(at)
     assert refusal(tmp_path, Rules(exclude=("odd",))).path == f"{tmp_path}/link"
     assert "link" in paths_of(tmp_path, Rules(exclude=("odd",), symlinks="record"))
@@ -147,14 +148,15 @@ def test_a_folder_that_may_not_be_read_is_an_error(tmp_path, monkeypatch):
 
 
 @posix
-@pytest.mark.skipif(hasattr(os, "geteuid") and os.geteuid() == 0, reason="nothing is closed to root")
-def test_a_folder_without_permissions_is_an_error(tmp_path):
-    make_tree(tmp_path, {"closed/x": b"", "a": b""})
-    (tmp_path / "closed").chmod(0)
-    try:
-        assert refusal(tmp_path).path == f"{tmp_path}/closed"
-    finally:
-        (tmp_path / "closed").chmod(0o700)
+def test_a_folder_without_permissions_is_an_error():
+    with closed_folder() as root:
+        assert refusal(root).path == f"{root}/shut"
+        assert refusal(root, chosen=("shut/x",)).path == f"{root}/shut/x"
+        error = refusal(root, chosen=("shut/*",))
+        assert (error.path, error.others) == (f"{root}/shut", 0)
+        with pytest.raises(DatasetError, match="Permission denied"):
+            select(f"{root}/shut/x")
+        assert paths_of(root, Rules(exclude=("shut",))) == ["file", "open/x"]
 
 
 @posix

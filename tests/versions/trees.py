@@ -2,8 +2,10 @@
 
 import contextlib
 import os
+import shutil
 import socket
 import stat
+import tempfile
 from pathlib import Path
 
 # Names that sort differently by locale, by case, by number and by byte, and those that break careless tools.
@@ -64,6 +66,26 @@ def oracle(root):
     for folder, _, names in os.walk(top):
         found += [os.path.relpath(folder + b"/" + name, top) for name in names]
     return [path.decode("utf-8", "surrogateescape") for path in sorted(found)]
+
+
+@contextlib.contextmanager
+def closed_folder():
+    """A folder to which permissions apply, for root too: `open/` and `shut` and `file`, the latter two without any."""
+    root = Path(tempfile.mkdtemp())
+    make_tree(root, {"open/x": b"x", "shut/x": b"x", "file": b"x"})
+    root.chmod(0o755)
+    for name in ("shut", "file"):
+        (root / name).chmod(0)
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(65534)
+    try:
+        yield root
+    finally:
+        if is_root:
+            os.seteuid(0)
+        (root / "shut").chmod(0o700)
+        shutil.rmtree(root)
 
 
 class ScandirWith:
