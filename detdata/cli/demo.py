@@ -1,4 +1,4 @@
-"""The command line: parses, calls, prints. Nothing is decided here, and nothing heavy imported before it is needed."""
+"""`detdata demo`."""
 
 from __future__ import annotations
 
@@ -11,17 +11,10 @@ from pathlib import Path
 import click
 
 import detdata
-
-EXACT, DIFFERENT, CANNOT_TELL, INTERRUPTED = 0, 1, 2, 130
-
-
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(detdata.__version__, prog_name="detdata")
-def main() -> None:
-    """Exact data order for training: a resumed run is bit for bit the run that was never interrupted."""
+from detdata.cli.codes import CANNOT_TELL, DIFFERENT, INTERRUPTED, SAME
 
 
-@main.command()
+@click.command()
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -84,7 +77,7 @@ def demo(out: Path, seed: int, kill_step: int | None, as_json: bool, small: bool
     else:
         show(outcome, console)
         console.print(f"\n{folder}: curves.png, curves.svg, table.json", highlight=False, markup=False, soft_wrap=True)
-    sys.exit(DIFFERENT if outcome.problems else EXACT)
+    sys.exit(DIFFERENT if outcome.problems else SAME)
 
 
 def _is_there(module: str) -> bool:

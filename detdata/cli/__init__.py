@@ -1,0 +1,19 @@
+"""The command line: parses, calls, prints. Nothing is decided here, and nothing heavy imported before it is needed."""
+
+from __future__ import annotations
+
+import click
+
+import detdata
+from detdata.cli.dataset import diff, hash_, merge, verify
+from detdata.cli.demo import demo
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(detdata.__version__, prog_name="detdata")
+def main() -> None:
+    """Exact data order for training: a resumed run is bit for bit the run that was never interrupted."""
+
+
+for command in (hash_, verify, diff, merge, demo):
+    main.add_command(command)

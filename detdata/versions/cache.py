@@ -1,0 +1,129 @@
+"""Digests of files seen before, so that a tree in which nothing changed needs no reading.
+
+A digest is trusted while device, inode, size, mtime and ctime of its file are what they were. ctime is what makes this
+safe against an edit that puts the mtime back: no ordinary program can set it. It can still be wrong where the clock
+was moved or the block device written to behind the file system's back, and on file systems that keep no ctime or give
+inodes away anew. A file whose times lie within the clock's grain of the moment it was read is not remembered, because
+a second change in that grain would leave the same times ("racily clean", as git calls it).
+
+One file for each root, selection and way of hashing, in a folder that may be deleted at any time. A file that is torn,
+edited or of another format counts as none.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import xxhash
+
+from detdata.arrays import Int64Array
+from detdata.versions.algorithms import digest_size
+from detdata.versions.names import path_key
+
+GRAIN_NS = 2_000_000_000  # the coarsest clock of a file system in use (FAT); ext4's is some 4 ms
+_MAGIC = b"detdata.digests/1\n"
+_COLUMNS = 5  # dev, inode, size, mtime_ns, ctime_ns
+_END = 16  # bytes of the checksum at the end
+
+
+def default_folder() -> Path:
+    """Return the folder of this user's caches for detdata: of $XDG_CACHE_HOME, else ~/.cache.
+
+    >>> default_folder().name
+    'detdata'
+    """
+    base = os.environ.get("XDG_CACHE_HOME")
+    return Path(base) / "detdata" if base else Path.home() / ".cache" / "detdata"
+
+
+@dataclass(frozen=True, slots=True)
+class DigestCache:
+    """Where the digests of one root, selection and way of hashing are remembered."""
+
+    file: Path
+    algorithm: str
+
+    @staticmethod
+    def of(folder: str | os.PathLike[str], key: Sequence[str], algorithm: str) -> DigestCache:
+        """Return the cache in `folder` for whatever `key` names: root, selection, rules, piece size."""
+        name = xxhash.xxh3_128_hexdigest("\0".join([algorithm, *key]).encode("utf-8", "surrogateescape"))
+        return DigestCache(Path(folder) / f"{name}.digests", algorithm)
+
+    def look_up(self, paths: list[str], stats: Int64Array) -> list[str | None]:
+        """Return the remembered hex digest of each path whose stat values are the remembered ones, else None.
+
+        paths: in the listing's order. stats: int64[n, 5], dev, inode, size, mtime_ns and ctime_ns of each.
+        """
+        known = self._read()
+        if known is None:
+            return [None] * len(paths)
+        old_paths, old_stats, hexes = known
+        if old_paths == paths:
+            same = (old_stats == stats).all(axis=1)
+            return [hex if ok else None for hex, ok in zip(hexes, same.tolist(), strict=True)]
+        index = {path: place for place, path in enumerate(old_paths)}
+        places = np.array([index.get(path, -1) for path in paths], dtype=np.int64)
+        same = np.zeros(len(paths), dtype=bool)
+        there = places >= 0
+        same[there] = (old_stats[places[there]] == stats[there]).all(axis=1)
+        return [hexes[place] if ok else None for place, ok in zip(places.tolist(), same.tolist(), strict=True)]
+
+    def remember(self, paths: list[str], stats: Int64Array, hexes: Sequence[str | None], read_at: Int64Array) -> None:
+        """Replace what is remembered, leaving out files without a digest and those too fresh to be sure of.
+
+        read_at: int64[n], nanoseconds of `time.time_ns` just before each file was read; for a digest that was itself
+        taken from the cache, any time from which on it is known to be safe. Nothing happens where the cache cannot be
+        written: it saves time, and no more.
+        """
+        settled = stats[:, 3:].max(axis=1, initial=0) + GRAIN_NS <= read_at
+        keep = [i for i, (hex, ok) in enumerate(zip(hexes, settled.tolist(), strict=True)) if hex is not None and ok]
+        names = b"\0".join(path_key(paths[i]) for i in keep)
+        content = b"".join(
+            (
+                _MAGIC,
+                len(keep).to_bytes(8, "little"),
+                stats[keep].astype("<i8").tobytes(),
+                bytes.fromhex("".join(hexes[i] or "" for i in keep)),
+                names,
+            )
+        )
+        with suppress(OSError):
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            temporary = self.file.with_name(f"{self.file.name}.{os.getpid()}")
+            temporary.write_bytes(content + xxhash.xxh3_128_digest(content))
+            temporary.replace(self.file)
+
+    def _read(self) -> tuple[list[str], Int64Array, list[str]] | None:
+        try:
+            content = self.file.read_bytes()
+        except OSError:
+            return None
+        body = content[:-_END]
+        if not body.startswith(_MAGIC) or xxhash.xxh3_128_digest(body) != content[-_END:]:
+            return None
+        start = len(_MAGIC) + 8
+        count, width = int.from_bytes(body[len(_MAGIC) : start], "little"), digest_size(self.algorithm)
+        middle = start + count * 8 * _COLUMNS
+        end = middle + count * width
+        if end > len(body):
+            return None
+        stats = np.frombuffer(body, dtype="<i8", count=count * _COLUMNS, offset=start).reshape(count, _COLUMNS)
+        text = body[middle:end].hex()
+        hexes = [text[i : i + 2 * width] for i in range(0, len(text), 2 * width)]
+        paths = body[end:].decode("utf-8", "surrogateescape").split("\0") if count else []
+        return (paths, stats.astype(np.int64), hexes) if len(paths) == count else None
+
+
+def identity(root: str, select: Sequence[str], rules: object, piece_size: int) -> tuple[str, ...]:
+    """Return the key of `DigestCache.of` for a way of hashing a root: everything that a digest or a path hangs on.
+
+    >>> identity("/data", (".",), None, 0)[0]
+    '/data'
+    """
+    return (root, *select, repr(rules), str(piece_size), sys.platform)

@@ -1,0 +1,151 @@
+"""The entries of a manifest as columns: checked and digested in bulk.
+
+A dataset may have millions of files, and a manifest is read at each start of a job. So there is no object for a file
+here: a check runs over a whole column, or over all paths joined into one text, and only a column that fails is looked
+at entry by entry, to name the culprit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from detdata.arrays import Int64Array, brief
+from detdata.errors import UnknownFormat
+from detdata.versions.algorithms import digest_size, join_digest, new_hasher
+from detdata.versions.names import check_all_relative, printable
+
+FILE, LINK = "file", "link"
+MAX_PATH = 1 << 16  # bytes
+MAX_FILE = 2**63 - 1  # bytes
+
+_DIGITS = frozenset("0123456789abcdef")
+_WALL = "/\0/"
+_HEAD = b"detdata.dataset/1\0bytes"
+_AT_ONCE = 1 << 16  # entries that are put together before they are hashed
+
+
+class Checked(NamedTuple):
+    """Columns found to be right, in the form in which they are digested."""
+
+    keys: list[bytes]  # the paths
+    lengths: Int64Array  # of the keys
+    sizes: Int64Array
+    links: npt.NDArray[np.uint8]  # 1 for a link, 0 for a file
+    digests: bytes  # one after another; empty for content="rows"
+
+
+def check_columns(
+    paths: Sequence[str], sizes: Sequence[int], hexes: Sequence[str], kinds: Sequence[str], hex_length: int
+) -> Checked:
+    """Return the columns of one manifest's entries, checked.
+
+    paths: relative, in strictly rising byte order. sizes: 0 … 2**63 - 1. hexes: each of `hex_length` lower-case
+    digits. kinds: "file" or "link". Raises UnknownFormat naming the first entry that is wrong. Some 0.5 µs an entry.
+    """
+    if not len(paths) == len(sizes) == len(hexes) == len(kinds):
+        raise UnknownFormat(
+            f"{len(paths)} paths, {len(sizes)} sizes, {len(hexes)} digests and {len(kinds)} kinds; each file has one"
+        )
+    keys = encode_paths(paths)
+    lengths = np.fromiter(map(len, keys), np.int64, len(keys))
+    if len(keys) and int(lengths.max()) > MAX_PATH:
+        _refuse(paths, keys, lambda key: len(key) <= MAX_PATH, f"a path has at most {MAX_PATH} bytes")
+    if not all(map(operator.lt, keys, islice(keys, 1, None))):
+        at = next(at for at in range(1, len(keys)) if keys[at] <= keys[at - 1])
+        why = "is listed twice" if keys[at] == keys[at - 1] else "is out of order: paths are sorted by their bytes"
+        raise UnknownFormat(f"the path '{printable(paths[at])}' {why}")
+    return Checked(
+        keys, lengths, _as_sizes(paths, sizes), _as_flags(paths, kinds), _as_digests(paths, hexes, hex_length)
+    )
+
+
+def encode_paths(paths: Sequence[str]) -> list[bytes]:
+    """Return the bytes of each path. Raises UnknownFormat for one that is not relative, or could leave its root."""
+    if not paths:
+        return []
+    if set(map(type, paths)) != {str}:
+        _refuse(paths, paths, lambda path: type(path) is str, "a path must be text")
+    # One text, each path between slashes: an empty, "." or ".." part shows as "//" or "/.".
+    text = f"/{_WALL.join(paths)}/"
+    plain = text.isascii() and text.count("\0") == len(paths) - 1 and "//" not in text and "/." not in text
+    if not plain or "\\" in text or ":" in text:
+        check_all_relative(paths)
+    data = text.encode("utf-8", "surrogateescape")
+    return data[1:-1].split(_WALL.encode())
+
+
+def digest_columns(algorithm: str, piece_size: int, columns: Checked) -> str:
+    """Return the digest of a dataset whose content is bytes. Fixed in docs/spec.md, section 7. Some 0.4 µs an entry."""
+    count = len(columns.keys)
+    hasher = new_hasher(algorithm)
+    hasher.update(_HEAD + piece_size.to_bytes(8, "little") + count.to_bytes(8, "little"))
+    width = digest_size(algorithm)
+    for start in range(0, count, _AT_ONCE):
+        part = slice(start, start + _AT_ONCE)
+        digests = columns.digests[start * width : (start + _AT_ONCE) * width]
+        # Two pieces an entry: its path, and what lies between that and the next path. A last "next length" is cut off.
+        lengths = columns.lengths[part]
+        between = np.zeros(len(lengths), [("kind", "u1"), ("size", "<u8"), ("digest", f"V{width}"), ("next", "<u8")])
+        between["kind"], between["size"] = columns.links[part], columns.sizes[part]
+        between["digest"] = np.frombuffer(digests, f"V{width}")
+        between["next"][:-1] = lengths[1:]
+        pieces = [b""] * (2 * len(lengths))
+        pieces[0::2] = columns.keys[part]
+        pieces[1::2] = between.view(f"V{between.itemsize}").tolist()
+        hasher.update(int(lengths[0]).to_bytes(8, "little") + b"".join(pieces)[:-8])
+    return join_digest(algorithm, hasher.digest().hex())
+
+
+def listing_digest(keys: Sequence[bytes], sizes: Int64Array) -> str:
+    """Return the digest of a listing, the names and sizes of all its files: parts of one listing agree in it.
+
+    keys: the paths' bytes, sorted. sizes: int64[n]. Returns 32 hexadecimal digits.
+    """
+    state = xxhash.xxh3_128()
+    for start in range(0, len(keys), _AT_ONCE):
+        state.update(b"".join([key + b"\0" for key in keys[start : start + _AT_ONCE]]))
+    state.update(np.ascontiguousarray(sizes, dtype="<i8").tobytes())
+    return str(state.hexdigest())
+
+
+def _as_sizes(paths: Sequence[str], sizes: Sequence[int]) -> Int64Array:
+    try:
+        array = np.array(sizes, dtype=np.int64) if set(map(type, sizes)) <= {int} else None
+    except OverflowError:
+        array = None
+    if array is None or (len(array) and int(array.min()) < 0):
+        _refuse(paths, sizes, lambda size: type(size) is int and 0 <= size <= MAX_FILE, "a size is 0 … 2**63 - 1")
+    return array
+
+
+def _as_flags(paths: Sequence[str], kinds: Sequence[str]) -> npt.NDArray[np.uint8]:
+    if len(kinds) == kinds.count(FILE):
+        return np.zeros(len(kinds), np.uint8)
+    if not set(map(type, kinds)) <= {str} or not set(kinds) <= {FILE, LINK}:
+        _refuse(paths, kinds, lambda kind: type(kind) is str and kind in {FILE, LINK}, 'a kind is "file" or "link"')
+    return np.fromiter((kind == LINK for kind in kinds), np.uint8, len(kinds))
+
+
+def _as_digests(paths: Sequence[str], hexes: Sequence[str], length: int) -> bytes:
+    with contextlib.suppress(TypeError, ValueError):
+        joined = "".join(hexes)
+        data = bytes.fromhex(joined)  # lenient about spaces and case, so compare
+        if data.hex() == joined and set(map(len, hexes)) <= {length}:
+            return data
+    rule = f"a digest has {length} lower-case hexadecimal digits" if length else 'content "rows" has no digest a file'
+    return _refuse(paths, hexes, lambda text: type(text) is str and len(text) == length and set(text) <= _DIGITS, rule)
+
+
+def _refuse(paths: Sequence[str], values: Sequence[Any], is_right: Callable[[Any], bool], rule: str) -> NoReturn:
+    """Raise for the first value that is not right."""
+    at = next((at for at, value in enumerate(values) if not is_right(value)), 0)
+    of = "" if values is paths else f" for '{printable(paths[at])}'"
+    raise UnknownFormat(f"entry {at}: {rule}; found {brief(values[at])}{of}")

@@ -1,0 +1,245 @@
+"""Makes manifests: lists what there is, takes from the cache what is known, hashes the rest."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from typing import TypeAlias
+
+import numpy as np
+
+from detdata.arrays import Int64Array, as_int
+from detdata.errors import ArgumentTypeError, ArgumentValueError
+from detdata.versions.algorithms import check_algorithm
+from detdata.versions.cache import DigestCache, identity
+from detdata.versions.columns import encode_paths, listing_digest
+from detdata.versions.errors import DatasetError
+from detdata.versions.files import stat_file
+from detdata.versions.ignore import Symlinks, read_ignore
+from detdata.versions.jobs import Way, digest_all, digest_urls
+from detdata.versions.manifest import CONTENTS, Manifest
+from detdata.versions.means import HashProgress, Means, Ways
+from detdata.versions.remote import is_url, list_remote, read_remote_ignore
+from detdata.versions.walk import Listing, Rules, Selection, list_files, select
+
+Paths: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]]
+
+_SAVE_EVERY = 30.0  # seconds after which digests made so far are put into the cache, against a SIGKILL
+_ALWAYS = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A manifest and how it came about: files read, files taken from the cache, notes for people, where the data is."""
+
+    manifest: Manifest
+    read: int
+    trusted: int
+    notes: tuple[str, ...]
+    root: str
+
+
+def scan_paths(
+    paths: Paths,
+    algorithm: str = "xxh3-128",
+    *,
+    means: Means,
+    content: str = "bytes",
+    piece_size: int = 0,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    symlinks: Symlinks = "follow",
+    part: tuple[int, int] | None = None,
+) -> Scan:
+    """Do what `hash_dataset` does, and say how it went."""
+    check_algorithm(algorithm)
+    if content not in CONTENTS:
+        raise ArgumentValueError(f"content must be one of {', '.join(CONTENTS)}; got {content!r}")
+    rules = Rules(include=_patterns(include, "include"), exclude=_patterns(exclude, "exclude"), symlinks=symlinks)
+    ways = Ways(algorithm, content, as_int(piece_size, "piece_size"), rules)
+    share = _part(part)
+    if content == "rows" and (share or ways.piece_size):
+        raise ArgumentValueError("content='rows' counts rows over all files in order: it takes no part or piece_size")
+    if is_url(paths):
+        url = str(paths)
+        if share is not None:
+            raise ArgumentValueError("part: files behind a URL are hashed as one; give executor= to share the work")
+        return scan_url(url, replace(ways, rules=replace(rules, ignore=read_remote_ignore(url))), means)
+    chosen = select(paths)
+    ways = replace(ways, rules=replace(rules, ignore=read_ignore(chosen.root)))
+    listing = list_files(chosen.root, chosen.select, ways.rules, exclude_files=means.exclude_files)
+    if not listing.paths:
+        raise ArgumentValueError(f"no files under {chosen.root} ({', '.join(chosen.select)}): the dataset is empty")
+    return scan_listing(chosen, listing, ways, means, part=share)
+
+
+def scan_listing(
+    chosen: Selection,
+    listing: Listing,
+    ways: Ways,
+    means: Means,
+    *,
+    part: tuple[int, int] | None = None,
+    stop: int | None = None,
+) -> Scan:
+    """Hash what is listed. part: (i, n), every n-th file. stop: so many first rows get a version of their own."""
+    root = str(chosen.root)
+    if ways.content == "rows":
+        return _scan_rows(root, chosen.select, listing, ways, stop)
+    first, step = part or (1, 1)
+    paths, stats, kinds = listing.paths[first - 1 :: step], listing.stats[first - 1 :: step], listing.kinds
+    run = _Run(chosen, paths, stats, ways, means)
+    hexes = run.hash()
+    manifest = Manifest.build(
+        paths,
+        run.sizes,
+        hexes,
+        kinds[first - 1 :: step],
+        algorithm=ways.algorithm,
+        piece_size=ways.piece_size,
+        rules=ways.rules,
+        select=chosen.select,
+        part=None if part is None else (*part, listing_digest(encode_paths(listing.paths), listing.stats[:, 2])),
+    )
+    return Scan(manifest, len(run.todo), run.trusted, listing.notes, root)
+
+
+class _Run:
+    """One hashing of a list of files, with cache and progress."""
+
+    def __init__(self, chosen: Selection, paths: list[str], stats: Int64Array, ways: Ways, means: Means) -> None:
+        root = str(chosen.root)
+        self.way = Way(root, ways.algorithm, ways.piece_size, ways.rules.symlinks)
+        self.paths, self.stats, self.means = paths, stats, means
+        self.sizes: list[int] = stats[:, 2].tolist()
+        self.cache: DigestCache | None = None
+        self.hexes: list[str | None] = [None] * len(paths)
+        if means.cache is not None:
+            key = identity(os.path.realpath(root), chosen.select, ways.rules, ways.piece_size)
+            self.cache = DigestCache.of(means.cache, key, ways.algorithm)
+            if means.quick:
+                self.hexes = self.cache.look_up(paths, stats)
+        self.todo = [i for i, hex in enumerate(self.hexes) if hex is None]
+        self.trusted = len(paths) - len(self.todo)
+        self.read_at = np.full(len(paths), _ALWAYS, dtype=np.int64)
+        self.read_at[self.todo] = time.time_ns()  # before the first of them is read: the safe side
+        self.saved_at = time.monotonic()
+        self.meter = Meter(means, len(paths), sum(self.sizes), self.trusted)
+        self.meter.bytes = self.meter.total_bytes - sum(self.sizes[i] for i in self.todo)
+
+    def hash(self) -> list[str]:
+        self.meter.add(0)
+        try:
+            digest_all(
+                self.way,
+                self.paths,
+                self.sizes,
+                self.todo,
+                self._done,
+                executor=self.means.executor,
+                workers=self.means.workers,
+                on_bytes=self.meter.add,
+            )
+        finally:
+            if self.todo:
+                self._save()
+        self.meter.add(0)
+        return [hex for hex in self.hexes if hex is not None]
+
+    def _done(self, index: int, hex: str) -> None:
+        self.hexes[index] = hex
+        self.meter.files += 1
+        if time.monotonic() - self.saved_at > _SAVE_EVERY:
+            self._save()
+
+    def _save(self) -> None:
+        if self.cache is not None:
+            self.cache.remember(self.paths, self.stats, self.hexes, self.read_at)
+        self.saved_at = time.monotonic()
+
+
+class Meter:
+    """Counts files and bytes, whichever thread reads them, and tells the user's function."""
+
+    def __init__(self, means: Means, files: int, size: int, trusted: int) -> None:
+        self.files, self.total_files, self.trusted = trusted, files, trusted
+        self.bytes, self.total_bytes = 0, size
+        self._tell = means.progress
+        self._lock = threading.Lock()
+
+    def add(self, count: int) -> None:
+        """Count bytes."""
+        with self._lock:
+            self.bytes += count
+            if self._tell is not None:
+                self._tell(HashProgress(self.files, self.total_files, self.bytes, self.total_bytes, self.trusted))
+
+
+def _scan_rows(root: str, chosen: tuple[str, ...], listing: Listing, ways: Ways, stop: int | None) -> Scan:
+    from detdata.rows import hash_rows  # with pyarrow.parquet and its kin: not for those who hash bytes
+
+    version = hash_rows([(path, f"{root}/{path}") for path in listing.paths], ways.algorithm, stop=stop)
+    for path, before in zip(listing.paths, listing.stats.tolist(), strict=True):
+        if tuple(before) != stat_file(f"{root}/{path}"):
+            raise DatasetError(f"{root}/{path}", "changed while it was read; go on when nothing writes to it")
+    manifest = Manifest.build(
+        listing.paths,
+        [rows for _, rows in version.files],
+        [""] * len(listing.paths),
+        algorithm=ways.algorithm,
+        content="rows",
+        rules=ways.rules,
+        select=chosen,
+        rows=version,
+    )
+    return Scan(manifest, len(listing.paths), 0, listing.notes, root)
+
+
+def scan_url(url: str, ways: Ways, means: Means) -> Scan:
+    """Hash what lies behind a URL. Nothing of it is remembered: a store's own tags are no proof of content."""
+    if ways.content == "rows":
+        raise ArgumentValueError(
+            f"content='rows' needs files of this machine, got {url}; copy them, or hash their bytes"
+        )
+    listing = list_remote(url, ways.rules)
+    if not listing.paths:
+        raise ArgumentValueError(f"no files under {url}: the dataset is empty")
+    sizes: list[int] = listing.sizes.tolist()
+    hexes: list[str] = [""] * len(sizes)
+    meter = Meter(means, len(sizes), sum(sizes), 0)
+
+    def done(index: int, hex: str) -> None:
+        hexes[index] = hex
+        meter.files += 1
+
+    way = Way(listing.root, ways.algorithm, ways.piece_size, ways.rules.symlinks)
+    digest_urls(way, listing.paths, sizes, done, executor=means.executor, workers=means.workers, on_bytes=meter.add)
+    manifest = Manifest.build(
+        listing.paths,
+        sizes,
+        hexes,
+        algorithm=ways.algorithm,
+        piece_size=ways.piece_size,
+        rules=ways.rules,
+        select=listing.select,
+    )
+    return Scan(manifest, len(sizes), 0, listing.notes, listing.root)
+
+
+def _patterns(value: Sequence[str], name: str) -> tuple[str, ...]:
+    if isinstance(value, str):
+        raise ArgumentTypeError(f"{name} must be a list of patterns, got {value!r}; write [{value!r}]")
+    return tuple(value)
+
+
+def _part(part: tuple[int, int] | None) -> tuple[int, int] | None:
+    if part is None:
+        return None
+    if not isinstance(part, tuple) or len(part) != 2:
+        raise ArgumentTypeError(f"part must be (i, n), as in (1, 4) for the first of four; got {part!r}")
+    n = as_int(part[1], "part[1]", low=1)
+    return as_int(part[0], "part[0]", low=1, high=n), n

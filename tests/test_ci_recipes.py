@@ -1,0 +1,135 @@
+"""What people put into their CI is run here: the action's steps, the hooks' commands, the shell of the how-to."""
+
+import os
+import shlex
+import subprocess
+import sys
+
+import click
+import pytest
+import yaml
+
+from detdata.cli import main
+from tests.sources import ROOT
+from tests.test_docs import blocks_of
+from tests.versions.trees import PLAIN, make_tree
+
+ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
+HOOKS = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+HOWTO = ROOT / "docs" / "howto" / "verify_in_ci.md"
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A folder with data, its manifest, and a `detdata` and `pip` on the path that are this checkout and nothing."""
+    make_tree(tmp_path / "data", PLAIN)
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, line in (
+        ("detdata", f'exec {shlex.quote(sys.executable)} -m detdata "$@"'),
+        ("python", f'exec {shlex.quote(sys.executable)} "$@"'),
+        ("pip", "exit 0"),
+    ):
+        (programs / name).write_text(f"#!/bin/sh\n{line}\n")
+        (programs / name).chmod(0o755)
+    assert shell(tmp_path, "detdata hash data -o data.lock.json").returncode == 0
+    return tmp_path
+
+
+def shell(folder, script, **variables):
+    environment = {
+        **os.environ,
+        "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
+        "XDG_CACHE_HOME": str(folder / "cache"),
+        "PYTHONPATH": str(ROOT),
+        **variables,
+    }
+    return subprocess.run(
+        ["bash", "-eo", "pipefail", "-c", script],
+        cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+
+
+def act(folder, **inputs):
+    """Run the action's verify step as GitHub does: inputs by their defaults, in variables."""
+    values = {name: str(given.get("default", "")) for name, given in ACTION["inputs"].items()} | inputs
+    (step,) = [step for step in ACTION["runs"]["steps"] if step.get("id") == "verify"]
+    variables = {
+        name: values[text.removeprefix("${{ inputs.").removesuffix(" }}")] for name, text in step["env"].items()
+    }
+    return shell(folder, step["run"], GITHUB_STEP_SUMMARY=str(folder / "summary.md"), **variables)
+
+
+def test_the_action_passes_on_the_same_data_and_writes_a_summary(project):
+    done = act(project)
+    assert done.returncode == 0, done.stderr
+    assert (project / "summary.md").read_text().startswith("**Dataset same")
+    assert act(project, root="data", quick="true", cache=str(project / "digests")).returncode == 0
+    assert list((project / "digests").iterdir()) != []
+
+
+def test_the_action_fails_on_other_data_and_where_it_cannot_tell(project):
+    (project / "data/a.txt").write_bytes(b"two")
+    assert act(project).returncode == 1
+    assert "a.txt" in (project / "summary.md").read_text()
+    assert act(project, manifest="none.lock.json").returncode == 2
+
+
+@pytest.mark.parametrize("evil", ['"; touch owned; "', "$(touch owned)", "`touch owned`", "-o owned"])
+def test_an_input_of_the_action_is_never_run(project, evil):
+    act(project, manifest=evil)
+    act(project, root=evil)
+    assert not (project / "owned").exists()
+    scripts = [step["run"] for step in ACTION["runs"]["steps"] if "run" in step]
+    assert not any("${{" in script for script in scripts)
+
+
+@pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook["id"])
+def test_a_hook_runs_and_stops_a_commit_of_other_data(project, hook):
+    command = f"{hook['entry']} {shlex.join(hook['args'])}"
+    before = (project / "data.lock.json").read_bytes()
+    done = shell(project, command)
+    assert done.returncode == 0, done.stderr
+    assert (project / "data.lock.json").read_bytes() == before
+
+    (project / "data/a.txt").write_bytes(b"two")
+    changed = shell(project, command)
+    # pre-commit fails a commit on a bad exit code, and on a file that a hook has changed.
+    assert changed.returncode == 1 or (project / "data.lock.json").read_bytes() != before
+
+
+SHELL = [block for block in blocks_of(HOWTO) if block.info == "sh"]
+
+
+@pytest.mark.parametrize("block", SHELL, ids=lambda block: f"line {block.line}")
+@pytest.mark.parametrize(("change", "code"), [(None, 0), ("edit", 1), ("fifo", None)])
+def test_the_shell_of_the_how_to_does_what_it_says(project, block, change, code):
+    if change == "edit":
+        (project / "data/a.txt").write_bytes(b"two")
+    elif change == "fifo":
+        os.mkfifo(project / "data/pipe")
+
+    done = shell(project, block.code)
+    assert done.returncode == code if code is not None else done.returncode != 0, done.stderr
+
+
+def test_the_yaml_of_the_how_to_calls_what_there_is(project):
+    configs = [yaml.safe_load(block.code) for block in blocks_of(HOWTO) if block.info == "yaml"]
+    text = str(configs)
+    assert set(ACTION["inputs"]) >= {"manifest", "root", "quick", "cache"}
+    for hook in (item for config in configs if "repos" in config for item in config["repos"][0]["hooks"]):
+        (entry,) = [known["entry"] for known in HOOKS if known["id"] == hook["id"]]
+        assert shell(project, f"{entry} {shlex.join(hook['args'])}").returncode == 0
+    lines = next(
+        config["verify data"]["script"] for config in configs if isinstance(config, dict) and "verify data" in config
+    )
+    assert "detdata verify" in text
+    assert shell(project, "\n".join(lines)).returncode == 0
+    (project / "data/a.txt").write_bytes(b"two")
+    assert shell(project, "\n".join(lines)).returncode == 1
+
+
+def test_every_command_has_help_and_says_its_exit_codes():
+    for name in ("hash", "verify", "diff", "merge"):
+        text = main.commands[name].get_help(click.Context(main.commands[name]))
+        assert "Exit code: 0" in text
