@@ -133,7 +133,6 @@ def test_parts_and_merge(folder):
 
 
 def test_rules_on_the_command_line(folder):
-    pytest.importorskip("pathspec")
     run("hash", "data", "--exclude", "b/", "--include", "*.txt")
     assert [entry[0] for entry in json.loads((folder / "data.lock.json").read_text())["entries"]] == ["a.txt", "b.txt"]
     run("verify")

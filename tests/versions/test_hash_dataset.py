@@ -160,7 +160,6 @@ def test_what_was_asked_for_is_what_is_verified(tmp_path, ask, root, paths):
 
 
 def test_rules_are_recorded_and_a_changed_ignore_file_hides_nothing(tmp_path):
-    pytest.importorskip("pathspec")
     root = make_tree(tmp_path, PLAIN | {".detdataignore": b"b/\n"})
     manifest = hash_dataset(root, exclude=["a.*"])
     assert list(manifest.paths) == [".hidden/f", "b.txt"]
