@@ -89,13 +89,16 @@ def _large(values: Int64Array, n: int, key: int, *, inverse: bool) -> Int64Array
     except IndexError:
         work = np.empty((4, _CHUNK), dtype=np.uint64)
     for start in range(0, flat.size, _CHUNK):
-        out = result[start : start + _CHUNK]
-        network(flat[start : start + _CHUNK], out, work)
-        while out.size and int(out.max()) >= n:
-            outside = np.flatnonzero(out >= n)
-            walked = np.empty(outside.size, dtype=np.uint64)
-            network(out[outside], walked, work)
-            out[outside] = walked
+        network(flat[start : start + _CHUNK], result[start : start + _CHUNK], work)
+    if result.size and int(result.max()) >= n:
+        walking = np.flatnonzero(result >= n)
+        ids = result[walking]
+        while walking.size:
+            for start in range(0, ids.size, _CHUNK):
+                network(ids[start : start + _CHUNK], ids[start : start + _CHUNK], work)
+            inside = ids < n
+            result[walking[inside]] = ids[inside]
+            walking, ids = walking[~inside], ids[~inside]
     if not _work:
         _work.append(work)
     return result.view(np.int64).reshape(values.shape)

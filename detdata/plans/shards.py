@@ -15,7 +15,7 @@ from detdata.arrays import Int64Array
 from detdata.plans.batch import check_division
 from detdata.plans.plan import Plan
 
-CHUNK = 8192  # ids made at once, after a first chunk of one step: the first batch must not wait for the others
+CHUNK = 32768  # ids made at once, after a first chunk of one step: the first batch must not wait for the others
 
 
 class Part(NamedTuple):
