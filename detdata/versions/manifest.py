@@ -24,7 +24,7 @@ from detdata.versions.ignore import Rules
 from detdata.versions.manifest_file import parse, render
 from detdata.versions.manifest_io import read_text, write_text
 from detdata.versions.means import HashProgress, Means
-from detdata.versions.names import check_relative, sort_order
+from detdata.versions.names import check_relative, printable, sort_order
 from detdata.versions.report import Report
 
 if TYPE_CHECKING:
@@ -165,9 +165,8 @@ class Manifest:
             for name, said in record.totals.items():
                 found = len(manifest) if name == "files" else getattr(manifest, name)
                 if said != found:
-                    raise UnknownFormat(
-                        f"edited or torn: it says {name} {brief(said)}, and its entries make {brief(found)}"
-                    )
+                    told = printable(said) if name == "digest" else brief(said)
+                    raise UnknownFormat(f"edited or torn: it says {name} {told}, and its entries make {found}")
         except UnknownFormat as error:
             raise UnknownFormat(f"{source}: {error}") from None
         return manifest

@@ -15,6 +15,7 @@ from detdata.arrays import brief
 from detdata.errors import ArgumentTypeError, ArgumentValueError, UnknownFormat
 from detdata.versions.columns import FILE, LINK
 from detdata.versions.ignore import Rules
+from detdata.versions.names import printable
 
 if TYPE_CHECKING:
     from detdata.rows import RowsVersion
@@ -58,7 +59,7 @@ class Record:
     select: tuple[str, ...]
     rows: RowsVersion | None
     part: tuple[int, int, str] | None
-    totals: dict[str, Any]  # digest, files, bytes
+    totals: dict[str, Any]  # files, bytes, digest
 
 
 def render(manifest: Manifest) -> str:
@@ -131,10 +132,10 @@ def check_start(text: str) -> None:
         return
     if found.startswith("detdata.manifest/"):
         raise UnknownFormat(
-            f"made by {brief(found)[1:-1]}; this release reads {FORMAT}: update detdata, or hash the data again. "
+            f"made by {printable(found)}; this release reads {FORMAT}: update detdata, or hash the data again. "
             "It says nothing about whether the data changed"
         )
-    raise UnknownFormat(f"no manifest of a dataset, which has the format {FORMAT!r}, but of the format {brief(found)}")
+    raise UnknownFormat(f"no manifest of a dataset, which has the format {FORMAT}, but a file of '{printable(found)}'")
 
 
 def parse(text: str) -> Record:
@@ -162,7 +163,7 @@ def parse(text: str) -> Record:
         select=select,
         rows=_rows(record["rows"]),
         part=None if part is None else tuple(part),
-        totals={key: record[key] for key in ("digest", "files", "bytes")},
+        totals={key: record[key] for key in ("files", "bytes", "digest")},
     )
 
 

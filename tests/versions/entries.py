@@ -43,11 +43,12 @@ def build(entries, **ways):
 
 def digest_by_the_page(entries, algorithm="xxh3-128", piece_size=0):
     """Section 7 of docs/spec.md, entry by entry."""
-    data = b"detdata.dataset/1\0bytes" + struct.pack("<QQ", piece_size, len(entries))
+    pieces = [b"detdata.dataset/1\0bytes" + struct.pack("<QQ", piece_size, len(entries))]
     for path in sorted(entries, key=key):
         size, hex, kind = entries[path]
-        data += struct.pack("<Q", len(key(path))) + key(path)
-        data += struct.pack("<BQ", {"file": 0, "link": 1}[kind], size) + bytes.fromhex(hex)
+        pieces += [struct.pack("<Q", len(key(path))), key(path)]
+        pieces += [struct.pack("<BQ", {"file": 0, "link": 1}[kind], size), bytes.fromhex(hex)]
+    data = b"".join(pieces)
     made = xxhash.xxh3_128(data) if algorithm == "xxh3-128" else hashlib.new(algorithm, data)
     return f"{algorithm}:{made.hexdigest()}"
 
