@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from detdata.rows.errors import RowsError
 
-BATCH_BYTES = 8 << 20
+BATCH_BYTES = 4 << 20
 BATCH_ROWS = 65_536
 _MAGIC = b"ARROW1"
 _FEATHER_1 = b"FEA1"
@@ -32,7 +32,7 @@ class Opened(NamedTuple):
 
 
 def open_parquet(path: str, _name: str, columns: Sequence[str] | None) -> Opened:
-    """Open a Parquet file. At most one row group's column chunks and some 8 MiB of rows are held at a time."""
+    """Open a Parquet file. At most one row group's column chunks and some 4 MiB of rows are held at a time."""
     file = pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20, **_OPTIONS)
     wanted = None if columns is None else [name for name in file.schema_arrow.names if name in columns]
     return Opened(file.schema_arrow, _parquet_batches(file, wanted))  # batches come in the order of `wanted`

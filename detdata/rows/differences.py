@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from detdata.arrays import UInt64Array, as_int
-from detdata.rows.nodes import node_of
-from detdata.rows.reading import Batch, Files, read_table
+from detdata.rows.build import node_of
+from detdata.rows.reading import Batch, Files, decoding, read_table
 from detdata.rows.report import keyed
 from detdata.rows.unordered import ROWS_AT_ONCE, values_of
 
@@ -152,8 +152,10 @@ class _Side:
         for batch in batches:
             for start in range(0, batch.rows, ROWS_AT_ONCE):
                 rows = min(ROWS_AT_ONCE, batch.rows - start)
-                nodes = [node_of(batch.columns[i].slice(start, rows), coded=True) for i in self._columns]
-                yield _Chunk(batch.file, counts[batch.file] + start, rows, [values_of(node) for node in nodes])
+                with decoding(self._files[batch.file][0]):
+                    nodes = [node_of(batch.columns[i].slice(start, rows), coded=True) for i in self._columns]
+                    values = [values_of(node) for node in nodes]
+                yield _Chunk(batch.file, counts[batch.file] + start, rows, values)
             counts[batch.file] += batch.rows
 
 

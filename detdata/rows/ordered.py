@@ -11,9 +11,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from detdata.arrays import Int64Array
 from detdata.rows.hashing import Hasher, as_bytes, new_hasher
-from detdata.rows.nodes import Bytes, Coded, Fixed, Lists, Missing, Node, Nulls
+from detdata.rows.nodes import Bytes, Coded, Fixed, Lists, Missing, Node
 
 _Piece: TypeAlias = tuple[Any, int]  # what to add to a stream; how many values its null positions are counted over
 
@@ -49,7 +48,7 @@ def _pieces(node: Node) -> Iterator[_Piece]:
         return
     if isinstance(node, Coded):
         raise TypeError("the ordered form takes values, not codes")
-    yield _null_piece(node.nulls, node.size)
+    yield node.nulls, node.size
     if isinstance(node, Fixed):
         yield node.values, 0
     elif isinstance(node, Bytes):
@@ -61,7 +60,3 @@ def _pieces(node: Node) -> Iterator[_Piece]:
     else:
         for child in node.children:
             yield from _pieces(child)
-
-
-def _null_piece(nulls: Nulls, size: int) -> tuple[Int64Array | None, int]:
-    return nulls, size

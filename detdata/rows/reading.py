@@ -102,13 +102,24 @@ def _reading(name: str, path: str) -> Iterator[None]:
             raise RowsError(name, "is no regular file; leave it out, or move it away")
         yield
         after = Path(path).stat()
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         why = " ".join(str(error).split())
         raise RowsError(name, f"cannot be read: {why[:500] or type(error).__name__}") from error
     except (ArgumentTypeError, ArgumentValueError) as error:
         raise RowsError(name, str(error)) from error
     if _identity(before) != _identity(after):
         raise RowsError(name, "changed while it was read; hash again when nothing writes to it")
+
+
+@contextmanager
+def decoding(name: str) -> Iterator[None]:
+    """Turn what damaged buffers lead to, once the values in them are looked at, into RowsError."""
+    try:
+        yield
+    except RowsError:
+        raise
+    except (pa.ArrowException, ValueError, LookupError) as error:
+        raise RowsError(name, f"cannot be read: {error}") from error
 
 
 def _identity(found: os.stat_result) -> tuple[int, ...]:

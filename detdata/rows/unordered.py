@@ -11,13 +11,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import xxhash
 
 from detdata.arrays import Int64Array, UInt64Array
 from detdata.keys import GOLDEN, mix64
 from detdata.rows.hashing import as_bytes
-from detdata.rows.nodes import Bytes, Coded, Fixed, Lists, Missing, Node
+from detdata.rows.nodes import Bytes, Coded, Fixed, Lists, Missing, Node, bytes_objects
 
 ROWS_AT_ONCE = 8192  # so that what is mixed stays in the cache
 _NULL = np.uint64(0x6A09E667F3BCC908)  # stands for every null
@@ -102,13 +101,8 @@ def _wide(values: npt.NDArray[np.uint8]) -> UInt64Array:
 
 
 def _each(edges: Int64Array, data: npt.NDArray[np.uint8]) -> UInt64Array:
-    """Return the xxh3-64 of each piece data[edges[i]:edges[i + 1]].
-
-    Arrow makes the bytes objects three times as quickly as slices of a memoryview are made.
-    """
-    buffers = [None, pa.py_buffer(edges), pa.py_buffer(data)]
-    pieces = pa.Array.from_buffers(pa.large_binary(), edges.size - 1, buffers).to_numpy(zero_copy_only=False)
-    return np.fromiter(map(xxhash.xxh3_64_intdigest, pieces), np.uint64, edges.size - 1)
+    """Return the xxh3-64 of each piece data[edges[i]:edges[i + 1]]."""
+    return np.fromiter(map(xxhash.xxh3_64_intdigest, bytes_objects(edges, data)), np.uint64, edges.size - 1)
 
 
 def _list_values(child: Node, edges: Int64Array) -> UInt64Array:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detdata.rows import RowsHasher, hasher
-from detdata.rows.nodes import node_of
+from detdata.rows.build import node_of
 from detdata.rows.schema import schema_of
 from detdata.rows.unordered import values_of
 from tests.rows import made, second
@@ -180,6 +180,21 @@ def test_a_large_dictionary_and_its_values_are_one():
 
     assert one(values.take(codes)) == one(coded)
     assert np.array_equal(values_of(node_of(coded, coded=True)), values_of(node_of(values.take(codes))))
+
+
+def test_what_lies_under_a_null_is_no_view_and_is_not_followed():
+    views = (5).to_bytes(4, "little") + b"hello" + bytes(7) + (99).to_bytes(4, "little") + b"\xff" * 12
+    array = pa.Array.from_buffers(pa.string_view(), 2, [pa.py_buffer(b"\1"), pa.py_buffer(views), pa.py_buffer(b"x")])
+
+    assert one(pa.array(["hello", None])) == one(array)
+
+
+def test_views_that_share_items_are_lists_of_their_own():
+    views = pa.ListViewArray.from_arrays(
+        pa.array([2, 0, 1], pa.int32()), pa.array([1, 3, 0], pa.int32()), pa.array(["a", "b", "c"], pa.string_view())
+    )
+
+    assert one(pa.array([["c"], ["a", "b", "c"], []])) == one(views)
 
 
 def test_real_blocks_are_those_of_the_page():

@@ -284,7 +284,14 @@ def test_a_file_that_is_cut_short_or_is_something_else_is_named(tmp_path, suffix
 
 @pytest.mark.parametrize("suffix", [".arrow", ".arrows"])
 def test_damaged_arrow_files_give_an_error_or_other_digests_and_never_a_crash(tmp_path, suffix, expected):
-    name, path = write(tmp_path / f"a{suffix}", TABLE.slice(0, 200), max_chunksize=50)
+    rows = np.arange(200)
+    views = pa.ListViewArray.from_arrays(
+        pa.array(rows[::-1], pa.int32()), pa.array(rows % 4, pa.int32()), pa.array(rows)
+    )
+    table = TABLE.slice(0, 200).append_column("views", pa.chunked_array([views]))
+    table = table.append_column("text view", table["text"].cast(pa.string_view()))
+    table = table.set_column(4, "label", table["label"].dictionary_encode())
+    name, path = write(tmp_path / f"a{suffix}", table, max_chunksize=50)
     data, r = path.read_bytes(), random.Random(0)
     for _ in range(150):
         bad = bytearray(data)
