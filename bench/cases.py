@@ -20,6 +20,8 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from hash_cases import CASES as HASH_CASES
+
 BATCH = 512  # samples of one rank
 RANK = 3
 PACKAGES = {"torchdata": "torchdata", "grain": "grain"}
@@ -253,7 +255,7 @@ def load(side):
         import grain  # noqa: F401
 
 
-CASES = {"start": start, "epoch": epoch, "take": take, "loader": loader}
+CASES = {"start": start, "epoch": epoch, "take": take, "loader": loader, **HASH_CASES}
 
 if __name__ == "__main__":
     name, arguments = sys.argv[1], json.loads(sys.argv[2])

@@ -69,6 +69,9 @@ class Setting:
     loader: int = 25_600
     loader_slow: int = 12_800  # samples of the augmenting dataset
     loader_repeat: int = 11
+    hash_large: tuple[int, int] = (4, 2**30)  # files, and bytes of each
+    hash_small: tuple[int, int] = (100_000, 8192)
+    hash_rows: int = 180_000  # of a table
 
     @staticmethod
     def of(repeat, *, full):
@@ -86,6 +89,9 @@ class Setting:
             loader=1280,
             loader_slow=640,
             loader_repeat=1,
+            hash_large=(2, 5 * 2**20),
+            hash_small=(200, 8192),
+            hash_rows=2000,
         )
 
 

@@ -23,9 +23,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from rows import GROUPS, Row, Setting
+from hash_rows import GROUPS as HASH_GROUPS
+from rows import GROUPS as LOADER_GROUPS
+from rows import Row, Setting
 from table import console, markdown
 
+GROUPS = {**LOADER_GROUPS, **HASH_GROUPS}
 HERE = Path(__file__).resolve().parent
 DOCS = HERE.parent / "docs" / "benchmarks.md"
 MARKERS = ("<!-- results: begin -->", "<!-- results: end -->")
@@ -50,7 +53,7 @@ def machine():
         ]
         model = names[0] if names else model
     packages = {}
-    for package in ("detdata", "torch", "numpy", "torchdata", "grain"):
+    for package in ("detdata", "torch", "numpy", "torchdata", "grain", "xxhash", "pyarrow"):
         try:
             packages[package] = version(package)
         except PackageNotFoundError:

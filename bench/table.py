@@ -9,6 +9,8 @@ HEADINGS = {
     "resume": "Resume",
     "epoch": "A whole epoch of ids",
     "loader": "The loader, end to end",
+    "hash": "Versions of files: wall time, page cache warm",
+    "rows": "Versions of tables: CPU time of one core",
 }
 
 

@@ -23,7 +23,8 @@ NAMES = {
     # dataset versions
     "HashProgress", "Manifest", "Report", "hash_dataset", "merge_manifests",
     # errors
-    "CheckpointBroken", "CheckpointMismatch", "DatasetError", "DatasetWarning", "DetdataError", "Difference", "StateMismatch", "UnknownFormat",
+    "CheckpointBroken", "CheckpointMismatch", "DatasetError", "DatasetWarning", "DetdataError", "Difference",
+    "StateMismatch", "UnknownFormat",
 }  # fmt: skip
 
 COMMANDS = {

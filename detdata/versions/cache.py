@@ -104,8 +104,10 @@ class DigestCache:
             content = self.file.read_bytes()
         except OSError:
             return None
-        body = content[:-_END]
-        if not body.startswith(_MAGIC) or xxhash.xxh3_128_digest(body) != content[-_END:]:
+        if not content.startswith(_MAGIC):
+            return None
+        body = memoryview(content)[:-_END]
+        if xxhash.xxh3_128_digest(body) != content[-_END:]:
             return None
         start = len(_MAGIC) + 8
         count, width = int.from_bytes(body[len(_MAGIC) : start], "little"), digest_size(self.algorithm)
@@ -116,8 +118,8 @@ class DigestCache:
         stats = np.frombuffer(body, dtype="<i8", count=count * _COLUMNS, offset=start).reshape(count, _COLUMNS)
         text = body[middle:end].hex()
         hexes = [text[i : i + 2 * width] for i in range(0, len(text), 2 * width)]
-        paths = body[end:].decode("utf-8", "surrogateescape").split("\0") if count else []
-        return (paths, stats.astype(np.int64), hexes) if len(paths) == count else None
+        paths = str(body[end:], "utf-8", "surrogateescape").split("\0") if count else []
+        return (paths, stats.astype(np.int64, copy=False), hexes) if len(paths) == count else None
 
 
 def identity(root: str, select: Sequence[str], rules: object, piece_size: int) -> tuple[str, ...]:

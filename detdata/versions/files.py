@@ -25,15 +25,14 @@ from typing import NamedTuple
 import numpy as np
 
 from detdata.arrays import as_int
-from detdata.errors import ArgumentValueError
-from detdata.versions.algorithms import Bytes, digest_size, hex_function, new_hasher
+from detdata.versions.algorithms import Bytes, hex_function, new_hasher
 from detdata.versions.errors import DatasetError
 from detdata.versions.ignore import Symlinks
 from detdata.versions.names import to_system
+from detdata.versions.pieces import join_pieces as join_pieces  # noqa: PLC0414 - part of what this module offers
 
 _BLOCK = 1 << 19  # bytes of the buffer; 256 KiB to 1 MiB read equally fast, and larger ones fall out of the cache
 _SMALL = 1 << 16  # bytes up to which a file is read in one call
-_TREE = b"detdata.pieces/1"
 _FLAGS = os.O_RDONLY
 for _name in ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"):  # never wait for a pipe, never own a terminal
     _FLAGS |= getattr(os, _name, 0)
@@ -98,6 +97,39 @@ def digest_file(
         raise DatasetError(name, _reason(error)) from error
 
 
+def digest_small(path: str, size: int, one_shot: Callable[[Bytes], str]) -> str | None:
+    """Return the hex digest of a regular file of `size` bytes, at most 64 KiB, links followed.
+
+    one_shot: what `hex_function` returned. None for any other file, and for one that changes meanwhile or cannot be
+    read: `digest_file` knows what to do about it, or what to say. This is the one loop whose every call counts.
+
+    >>> digest_small("no such file", 1, hex_function("xxh3-128")) is None
+    True
+    """
+    try:
+        descriptor = os.open(to_system(path), _FLAGS)
+    except OSError:
+        return None
+    try:
+        before = os.fstat(descriptor)
+        if before.st_size != size or size > _SMALL or not stat.S_ISREG(before.st_mode):
+            return None
+        data = os.read(descriptor, size + 1)
+        after = os.fstat(descriptor)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    if (
+        len(data) != size
+        or after.st_size != size
+        or after.st_ctime_ns != before.st_ctime_ns
+        or after.st_mtime_ns != before.st_mtime_ns
+    ):
+        return None
+    return one_shot(data)
+
+
 def digest_many(
     root: str, paths: Sequence[str], algorithm: str, piece_size: int = 0, symlinks: Symlinks = "follow"
 ) -> list[FileDigest]:
@@ -159,25 +191,6 @@ def digest_piece(
             os.close(descriptor)
     except (_Trouble, OSError) as error:
         raise DatasetError(name, _reason(error)) from error
-
-
-def join_pieces(algorithm: str, piece_size: int, size: int, digests: Sequence[bytes]) -> str:
-    """Return the hex digest of a file of `size` bytes from those of its pieces, in order.
-
-    Raises ValueError if there are too few or too many, or one isn't of this algorithm.
-
-    >>> join_pieces("xxh3-128", 4, 0, [])
-    '93a2935d23fc6ba187c9e79a45f33617'
-    """
-    step = as_int(piece_size, "piece_size", low=1)
-    count = -(-as_int(size, "size") // step)
-    if len(digests) != count:
-        raise ArgumentValueError(f"{size} bytes in pieces of {step} are {count} pieces; got {len(digests)} digests")
-    if any(len(digest) != digest_size(algorithm) for digest in digests):
-        raise ArgumentValueError(f"a digest of {algorithm} has {digest_size(algorithm)} bytes; digests has others")
-    hasher = new_hasher(algorithm)
-    hasher.update(_TREE + step.to_bytes(8, "little") + size.to_bytes(8, "little") + b"".join(digests))
-    return hasher.digest().hex()
 
 
 def stat_file(path: str | os.PathLike[str]) -> FileStat:

@@ -15,8 +15,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from detdata.versions.algorithms import hex_function
 from detdata.versions.errors import DatasetError
-from detdata.versions.files import FileStat, digest_file, digest_many, digest_piece, join_pieces, stat_file
+from detdata.versions.files import (
+    FileStat,
+    digest_file,
+    digest_many,
+    digest_piece,
+    digest_small,
+    join_pieces,
+    stat_file,
+)
 from detdata.versions.ignore import Symlinks
 from detdata.versions.remote import digest_remote
 
@@ -89,12 +98,29 @@ def digest_all(
         jobs = list(_large_jobs(way, paths, sizes, large, count))
         with _pool(workers or threads(), stopped) as pool:
             _run(pool, jobs, _Collector(way, sizes, done, None))
-    for i in small:
-        digest = digest_file(_full(way, paths[i]), way.algorithm, way.piece_size, way.symlinks)
-        _check_size(paths[i], sizes[i], digest.size)
-        done(i, digest.hex)
+    _one_by_one(way, paths, sizes, small, done, on_bytes)
+
+
+def _one_by_one(
+    way: Way,
+    paths: Sequence[str],
+    sizes: Sequence[int],
+    files: Sequence[int],
+    done: Done,
+    on_bytes: Callable[[int], None] | None,
+) -> None:
+    one_shot = hex_function(way.algorithm)
+    plain = way.symlinks == "follow" and not way.piece_size
+    for i in files:
+        path, size = _full(way, paths[i]), sizes[i]
+        hex = digest_small(path, size, one_shot) if plain else None
+        if hex is None:
+            digest = digest_file(path, way.algorithm, way.piece_size, way.symlinks)
+            _check_size(paths[i], size, digest.size)
+            hex = digest.hex
+        done(i, hex)
         if on_bytes is not None:
-            on_bytes(digest.size)
+            on_bytes(size)
 
 
 def digest_urls(

@@ -142,13 +142,13 @@ class _Run:
                 self._done,
                 executor=self.means.executor,
                 workers=self.means.workers,
-                on_bytes=self.meter.add,
+                on_bytes=None if self.means.progress is None else self.meter.add,
             )
         finally:
             if self.todo:
                 self._save()
         self.meter.add(0)
-        return [hex for hex in self.hexes if hex is not None]
+        return self.hexes  # type: ignore[return-value]  # none is missing any more
 
     def _done(self, index: int, hex: str) -> None:
         self.hexes[index] = hex

@@ -58,6 +58,7 @@ class Walker:
                 self._excluded.setdefault(from_system(name), []).append(os.stat(folder))
             except OSError:
                 continue  # nothing of the tree lies in a folder that isn't there
+        self._odd = (IGNORE_FILE, *MANIFEST_ENDINGS, *self._excluded)  # how a path ends that may be no data
 
     def take(self, choice: str) -> None:
         """Collect what `choice` selects: `.`, a path or a glob; of what isn't there, nothing."""
@@ -119,13 +120,18 @@ class Walker:
             folder, glob = stack.pop()
             prefix = f"{folder}/" if folder else ""
             path = folder
+            all_count = glob is None and self._filter is None and not _WINDOWS
             try:
                 with os.scandir(self.full(folder)) as entries:
                     for entry in entries:
                         path = prefix + from_system(entry.name)
-                        # A folder that a glob selects counts with all below it, as it does in a shell.
-                        inside = None if glob is None or glob.selects(path) else glob
                         try:
+                            # Nearly every file of nearly every tree: no call more than there must be.
+                            if all_count and entry.is_file(follow_symlinks=False) and not path.endswith(self._odd):
+                                self._put(path, entry.stat(follow_symlinks=False))
+                                continue
+                            # A folder that a glob selects counts with all below it, as it does in a shell.
+                            inside = None if glob is None or glob.selects(path) else glob
                             if entry.is_file(follow_symlinks=False):
                                 if inside is None and (self._filter is None or self._filter.keeps(path)):
                                     self._add(path, _stat(entry))
@@ -187,6 +193,9 @@ class Walker:
             return
         if self._excluded and self._is_excluded(path):
             return
+        self._put(path, found)
+
+    def _put(self, path: str, found: os.stat_result) -> None:
         values = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
         try:
             self.rows.extend(values)

@@ -168,13 +168,13 @@ import os, signal, sys
 from detdata.versions import cache, jobs, scan
 from detdata.versions.means import Means
 cache.GRAIN_NS, scan._SAVE_EVERY = -(10**12), 0.0
-real, seen = jobs.digest_file, []
+real, seen = jobs.digest_small, []
 def slow(*arguments):
     seen.append(arguments)
     if len(seen) == 4:
         os.kill(os.getpid(), signal.{signal})
     return real(*arguments)
-jobs.digest_file = slow
+jobs.digest_small = slow
 scan.scan_paths(sys.argv[1], means=Means(cache=sys.argv[2]))
 """
 

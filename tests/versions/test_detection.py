@@ -145,7 +145,9 @@ def test_the_first_byte_that_differs_is_told_beside_a_good_copy(tmp_path):
     assert manifest.verify(root, compare_to=good).changed[0].offset is None
 
 
-@pytest.mark.parametrize(("name", "grown"), [("zz", True), ("a", False), ("b-zz", False), ("b/zz", True), ("b.txt0", True)])
+@pytest.mark.parametrize(
+    ("name", "grown"), [("zz", True), ("a", False), ("b-zz", False), ("b/zz", True), ("b.txt0", True)]
+)
 def test_growth_is_only_what_comes_after_everything_old(tmp_path, name, grown):
     root = make_tree(tmp_path, {"a.txt": b"1", "b.txt": b"2"})
     manifest = hash_dataset(root)
