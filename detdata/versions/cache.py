@@ -24,7 +24,6 @@ import xxhash
 
 from detdata.arrays import Int64Array
 from detdata.versions.algorithms import digest_size
-from detdata.versions.names import path_key
 
 GRAIN_NS = 2_000_000_000  # the coarsest clock of a file system in use (FAT); ext4's is some 4 ms
 _MAGIC = b"detdata.digests/1\n"
@@ -83,20 +82,22 @@ class DigestCache:
         """
         settled = stats[:, 3:].max(axis=1, initial=0) + GRAIN_NS <= read_at
         keep = [i for i, (hex, ok) in enumerate(zip(hexes, settled.tolist(), strict=True)) if hex is not None and ok]
-        names = b"\0".join(path_key(paths[i]) for i in keep)
-        content = b"".join(
-            (
-                _MAGIC,
-                len(keep).to_bytes(8, "little"),
-                stats[keep].astype("<i8").tobytes(),
-                bytes.fromhex("".join(hexes[i] or "" for i in keep)),
-                names,
-            )
+        names = "\0".join([paths[i] for i in keep]).encode("utf-8", "surrogateescape")
+        pieces = (
+            _MAGIC,
+            len(keep).to_bytes(8, "little"),
+            stats[keep].astype("<i8", copy=False).tobytes(),
+            bytes.fromhex("".join([hexes[i] or "" for i in keep])),
+            names,
         )
+        checksum = xxhash.xxh3_128()
+        for piece in pieces:
+            checksum.update(piece)
         with suppress(OSError):
             self.file.parent.mkdir(parents=True, exist_ok=True)
             temporary = self.file.with_name(f"{self.file.name}.{os.getpid()}")
-            temporary.write_bytes(content + xxhash.xxh3_128_digest(content))
+            with temporary.open("wb") as file:
+                file.writelines((*pieces, checksum.digest()))
             temporary.replace(self.file)
 
     def _read(self) -> tuple[list[str], Int64Array, list[str]] | None:
