@@ -43,8 +43,33 @@ def test_verify_finds_the_data_beside_or_around_the_manifest(folder):
     run("hash", "data", "-o", "data/any.lock.json")
     run("verify", "data/any.lock.json")
     run("hash", "data", "-o", "other.lock.json")
-    run("verify", "other.lock.json", code=1)
+    assert "--root FOLDER" in run("verify", "other.lock.json", code=2).stderr
     run("verify", "other.lock.json", "--root", "data")
+
+
+def test_verify_does_not_look_elsewhere_once_files_are_gone(folder):
+    run("hash", "data")
+    (folder / "data/.hidden/f").unlink()
+    assert "different: 1 removed" in run("verify", code=1).stdout
+    for file in sorted((folder / "data").rglob("*.txt")):
+        file.unlink()
+    assert "different: 5 removed" in run("verify", code=1).stdout
+
+
+def test_what_nobody_foresaw_is_exit_2_and_never_1(folder, monkeypatch):
+    run("hash", "data")
+    monkeypatch.setattr("detdata.versions.verify.verify_manifest", lambda *_, **__: 1 / 0)
+    assert "ZeroDivisionError" in run("verify", code=2).stderr
+
+
+def test_a_user_without_a_home_has_no_cache(folder, monkeypatch):
+    def nobody():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr("pathlib.Path.home", nobody)
+    run("hash", "data")
+    run("verify", "--quick")
 
 
 def test_a_change_is_exit_1_for_people_and_machines(folder):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -130,7 +131,7 @@ def hash_(paths: tuple[str, ...], output: str, part: str | None, **options: Any)
                     {
                         "digest": manifest.digest,
                         "files": len(manifest),
-                        "bytes": manifest.bytes,
+                        "rows" if manifest.content == "rows" else "bytes": manifest.bytes,
                         "read": scan.read,
                         "trusted": scan.trusted,
                         "notes": list(scan.notes),
@@ -141,7 +142,7 @@ def hash_(paths: tuple[str, ...], output: str, part: str | None, **options: Any)
         elif not options["quiet"]:
             for note in scan.notes:
                 click.echo(f"note: {note}", err=True)
-            click.echo(f"{manifest.digest}  {len(manifest):,} files, {manifest.bytes:,} bytes -> {output}")
+            click.echo(_told(manifest, output))
 
 
 @click.command()
@@ -218,15 +219,23 @@ def merge(parts: tuple[Path, ...], output: str) -> None:
 
         manifest = put_together([Manifest.load(part) for part in parts])
         manifest.save(Path(output))
-        click.echo(f"{manifest.digest}  {len(manifest):,} files, {manifest.bytes:,} bytes -> {output}")
+        click.echo(_told(manifest, output))
 
 
 def _root(path: Path, lock: Manifest) -> str:
-    """Where the data lies if nobody says so: in the folder that the manifest is named after, or around it."""
+    """Where the data lies if nobody says so: in the folder that the manifest is named after, else around it."""
     beside = path.absolute().parent
     named = beside / path.name.removesuffix(".gz").removesuffix(".lock.json")
-    inside = named.is_dir() and (not lock.paths or (named / lock.paths[0]).exists())
-    return str(named if inside else beside)
+    if named.is_dir():
+        return str(named)
+    if any((beside / name).exists() for name in lock.paths[:100]):
+        return str(beside)
+    raise ArgumentValueError(f"the data of {path} is neither in {named} nor in {beside}; say where: --root FOLDER")
+
+
+def _told(manifest: Manifest, output: str) -> str:
+    unit = "rows" if manifest.content == "rows" else "bytes"
+    return f"{manifest.digest}  {len(manifest):,} files, {manifest.bytes:,} {unit} -> {output}"
 
 
 def _ways(options: dict[str, Any]) -> dict[str, Any]:
@@ -289,4 +298,10 @@ def _errors(command: str, options: dict[str, Any]) -> Iterator[None]:
         if options["as_json"]:
             click.echo(json.dumps({"error": str(error), "kind": type(error).__name__}))
         click.echo(f"detdata {command}: {error}", err=True)
+        sys.exit(CANNOT_TELL)
+    except Exception as error:  # exit code 1 would mean "different"
+        if os.environ.get("DETDATA_TRACEBACK"):
+            raise
+        told = f"{type(error).__name__}: {error}"
+        click.echo(f"detdata {command}: {told} (DETDATA_TRACEBACK=1 shows where)", err=True)
         sys.exit(CANNOT_TELL)

@@ -97,13 +97,14 @@ def digest_file(
         raise DatasetError(name, _reason(error)) from error
 
 
-def digest_small(path: str, size: int, one_shot: Callable[[Bytes], str]) -> str | None:
-    """Return the hex digest of a regular file of `size` bytes, at most 64 KiB, links followed.
+def digest_small(path: str, expect: FileStat, one_shot: Callable[[Bytes], str]) -> str | None:
+    """Return the hex digest of a regular file of at most 64 KiB, links followed.
 
-    one_shot: what `hex_function` returned. None for any other file, and for one that changes meanwhile or cannot be
-    read: `digest_file` knows what to do about it, or what to say. This is the one loop whose every call counts.
+    expect: its stat values when it was listed. one_shot: what `hex_function` returned. None for any other file, and for
+    one that changes meanwhile or cannot be read: `digest_file` knows what to do about it, or what to say. This is the
+    one loop whose every call counts.
 
-    >>> digest_small("no such file", 1, hex_function("xxh3-128")) is None
+    >>> digest_small("no such file", FileStat(0, 0, 0, 0, 0), hex_function("xxh3-128")) is None
     True
     """
     try:
@@ -112,7 +113,8 @@ def digest_small(path: str, size: int, one_shot: Callable[[Bytes], str]) -> str 
         return None
     try:
         before = os.fstat(descriptor)
-        if before.st_size != size or size > _SMALL or not stat.S_ISREG(before.st_mode):
+        size = before.st_size
+        if size > _SMALL or not stat.S_ISREG(before.st_mode) or _values(before) != expect:
             return None
         data = os.read(descriptor, size + 1)
         after = os.fstat(descriptor)

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from detdata.arrays import Int64Array
 from detdata.versions.algorithms import hex_function
 from detdata.versions.errors import DatasetError
 from detdata.versions.files import (
@@ -66,7 +67,7 @@ def threads() -> int:
 def digest_all(
     way: Way,
     paths: Sequence[str],
-    sizes: Sequence[int],
+    stats: Int64Array,
     todo: Sequence[int],
     done: Done,
     *,
@@ -80,6 +81,7 @@ def digest_all(
     thread that reads; what it raises stops that file's reading. Raises DatasetError for the first file that cannot be
     hashed; jobs not yet begun are then given up, and those that run are waited for.
     """
+    sizes: list[int] = stats[:, 2].tolist()
     large = sorted((i for i in todo if sizes[i] >= LARGE), key=lambda i: -sizes[i])
     small = [i for i in todo if sizes[i] < LARGE]
     if executor is not None:
@@ -95,16 +97,16 @@ def digest_all(
             if on_bytes is not None:
                 on_bytes(size)
 
-        jobs = list(_large_jobs(way, paths, sizes, large, count))
+        jobs = list(_large_jobs(way, paths, sizes, large, count, stats))
         with _pool(workers or threads(), stopped) as pool:
             _run(pool, jobs, _Collector(way, sizes, done, None))
-    _one_by_one(way, paths, sizes, small, done, on_bytes)
+    _one_by_one(way, paths, stats, small, done, on_bytes)
 
 
 def _one_by_one(
     way: Way,
     paths: Sequence[str],
-    sizes: Sequence[int],
+    stats: Int64Array,
     files: Sequence[int],
     done: Done,
     on_bytes: Callable[[int], None] | None,
@@ -112,15 +114,19 @@ def _one_by_one(
     one_shot = hex_function(way.algorithm)
     plain = way.symlinks == "follow" and not way.piece_size
     for i in files:
-        path, size = _full(way, paths[i]), sizes[i]
-        hex = digest_small(path, size, one_shot) if plain else None
+        path, expect = _full(way, paths[i]), _listed(stats, i)
+        hex = digest_small(path, expect, one_shot) if plain and expect else None
         if hex is None:
-            digest = digest_file(path, way.algorithm, way.piece_size, way.symlinks)
-            _check_size(paths[i], size, digest.size)
-            hex = digest.hex
+            hex = digest_file(path, way.algorithm, way.piece_size, way.symlinks, None, expect).hex
         done(i, hex)
         if on_bytes is not None:
-            on_bytes(size)
+            on_bytes(int(stats[i, 2]))
+
+
+def _listed(stats: Int64Array, i: int) -> FileStat | None:
+    """What a file was when it was listed; None where an inode of 64 bits had to be wrapped and cannot be compared."""
+    row = FileStat(*stats[i].tolist())
+    return row if min(row.dev, row.inode) >= 0 else None
 
 
 def digest_urls(
@@ -162,15 +168,17 @@ def _large_jobs(
     sizes: Sequence[int],
     files: Sequence[int],
     on_bytes: Callable[[int], None] | None = None,
+    stats: Int64Array | None = None,
 ) -> Iterator[Job]:
     for i in files:
         path = _full(way, paths[i])
+        expect = None if stats is None else _listed(stats, i)  # None for another machine, which has other inodes
         if way.piece_size and sizes[i] > way.piece_size:
             for piece, start in enumerate(range(0, sizes[i], way.piece_size)):
                 stop = min(start + way.piece_size, sizes[i])
-                yield Job(digest_piece, (path, way.algorithm, start, stop, on_bytes), (i,), piece)
+                yield Job(digest_piece, (path, way.algorithm, start, stop, on_bytes, expect), (i,), piece)
         else:
-            yield Job(digest_file, (path, way.algorithm, way.piece_size, way.symlinks, on_bytes), (i,))
+            yield Job(digest_file, (path, way.algorithm, way.piece_size, way.symlinks, on_bytes, expect), (i,))
 
 
 def _batches(way: Way, paths: Sequence[str], sizes: Sequence[int], files: Sequence[int]) -> Iterator[Job]:
@@ -209,14 +217,16 @@ class _Collector:
         if job.piece >= 0:
             self._take_piece(job, answer)
             return
-        for i, digest in zip(job.files, answer if isinstance(answer, list) else [answer], strict=True):
-            _check_size(job.arguments[0], self.sizes[i], digest.size)
+        many = isinstance(answer, list)
+        for place, (i, digest) in enumerate(zip(job.files, answer if many else [answer], strict=True)):
+            path = f"{job.arguments[0]}/{job.arguments[1][place]}" if job.run is digest_many else job.arguments[0]
+            _check_size(path, self.sizes[i], digest.size)
             self.done(i, digest.hex)
             if self.on_bytes is not None:
                 self.on_bytes(digest.size)
 
     def _take_piece(self, job: Job, digest: bytes) -> None:
-        (i,), (path, _, start, stop, _) = job.files, job.arguments
+        (i,), (path, _, start, stop, *_) = job.files, job.arguments
         pieces = self.pieces.setdefault(i, {})
         pieces[job.piece] = digest
         if self.on_bytes is not None:

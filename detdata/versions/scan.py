@@ -118,11 +118,13 @@ class _Run:
         self.sizes: list[int] = stats[:, 2].tolist()
         self.cache: DigestCache | None = None
         self.hexes: list[str | None] = [None] * len(paths)
+        self.known = list(self.hexes)  # what the cache holds, trusted or not
         if means.cache is not None:
             key = identity(os.path.realpath(root), chosen.select, ways.rules, ways.piece_size)
             self.cache = DigestCache.of(means.cache, key, ways.algorithm)
+            self.known = self.cache.look_up(paths, stats)
             if means.quick:
-                self.hexes = self.cache.look_up(paths, stats)
+                self.hexes = list(self.known)
         self.todo = [i for i, hex in enumerate(self.hexes) if hex is None]
         self.trusted = len(paths) - len(self.todo)
         self.read_at = np.full(len(paths), _ALWAYS, dtype=np.int64)
@@ -137,7 +139,7 @@ class _Run:
             digest_all(
                 self.way,
                 self.paths,
-                self.sizes,
+                self.stats,
                 self.todo,
                 self._done,
                 executor=self.means.executor,
@@ -158,7 +160,10 @@ class _Run:
 
     def _save(self) -> None:
         if self.cache is not None:
-            self.cache.remember(self.paths, self.stats, self.hexes, self.read_at)
+            # Of a run that was stopped, what it did not come to stays remembered as it was.
+            hexes = [hex or old for hex, old in zip(self.hexes, self.known, strict=True)]
+            read_at = np.where([hex is None for hex in self.hexes], _ALWAYS, self.read_at)
+            self.cache.remember(self.paths, self.stats, hexes, read_at)
         self.saved_at = time.monotonic()
 
 

@@ -10,11 +10,12 @@ import time
 import numpy as np
 import pytest
 
-from detdata import hash_dataset
+from detdata import DatasetError, hash_dataset
 from detdata.versions import cache as module
 from detdata.versions.cache import DigestCache
 from detdata.versions.means import Means
 from detdata.versions.scan import scan_paths
+from detdata.versions.walk import list_files
 from tests.versions.trees import PLAIN, make_tree
 
 LONG_AGO = 1_000_000_000 * 10**9
@@ -194,6 +195,40 @@ def test_an_interrupted_hash_goes_on_where_it_was(tmp_path, kind):
     again = scan(root, tmp_path / "cache")
     assert (again.read, again.trusted) == (2, 3)
     assert again.manifest == hash_dataset(root)
+
+
+@pytest.mark.usefixtures("settled")
+def test_a_full_run_that_is_stopped_forgets_nothing(tmp_path, monkeypatch):
+    root = make_tree(tmp_path / "data", PLAIN)
+    scan(root, tmp_path / "cache")
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("detdata.versions.jobs.digest_small", stop)
+        with pytest.raises(KeyboardInterrupt):
+            scan(root, tmp_path / "cache", quick=False)
+    assert scan(root, tmp_path / "cache").trusted == 5
+
+
+@pytest.mark.usefixtures("settled")
+def test_a_link_that_is_switched_between_listing_and_reading_is_an_error(tmp_path, monkeypatch):
+    root = make_tree(tmp_path / "data", PLAIN)
+    for name in ("v1", "v2"):
+        (tmp_path / name).write_bytes(name.encode())
+    (root / "cur").symlink_to(tmp_path / "v1")
+    real = list_files
+
+    def switching(*arguments, **options):
+        listing = real(*arguments, **options)
+        (root / "cur").unlink()
+        (root / "cur").symlink_to(tmp_path / "v2")
+        return listing
+
+    monkeypatch.setattr("detdata.versions.scan.list_files", switching)
+    with pytest.raises(DatasetError, match="changed since it was listed"):
+        scan(root, tmp_path / "cache")
 
 
 def test_two_processes_at_once_do_not_hurt_each_other(tmp_path):
