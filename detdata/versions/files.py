@@ -97,14 +97,14 @@ def digest_file(
         raise DatasetError(name, _reason(error)) from error
 
 
-def digest_small(path: str, expect: FileStat, one_shot: Callable[[Bytes], str]) -> str | None:
+def digest_small(path: str, expect: Sequence[int], one_shot: Callable[[Bytes], str]) -> str | None:
     """Return the hex digest of a regular file of at most 64 KiB, links followed.
 
-    expect: its stat values when it was listed. one_shot: what `hex_function` returned. None for any other file, and for
-    one that changes meanwhile or cannot be read: `digest_file` knows what to do about it, or what to say. This is the
-    one loop whose every call counts.
+    expect: its stat values when it was listed, in the order of FileStat. one_shot: what `hex_function` returned. None
+    for any other file, and for one that changed since or cannot be read: `digest_file` knows what to do about it, or
+    what to say. This is the one loop whose every call counts.
 
-    >>> digest_small("no such file", FileStat(0, 0, 0, 0, 0), hex_function("xxh3-128")) is None
+    >>> digest_small("no such file", [0, 0, 0, 0, 0], hex_function("xxh3-128")) is None
     True
     """
     try:
@@ -112,24 +112,24 @@ def digest_small(path: str, expect: FileStat, one_shot: Callable[[Bytes], str]) 
     except OSError:
         return None
     try:
-        before = os.fstat(descriptor)
-        size = before.st_size
-        if size > _SMALL or not stat.S_ISREG(before.st_mode) or _values(before) != expect:
+        size = expect[2]
+        if size > _SMALL or not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return None
         data = os.read(descriptor, size + 1)
-        after = os.fstat(descriptor)
+        now = os.fstat(descriptor)  # what is now as it was listed was so while it was read
     except OSError:
         return None
     finally:
         os.close(descriptor)
-    if (
-        len(data) != size
-        or after.st_size != size
-        or after.st_ctime_ns != before.st_ctime_ns
-        or after.st_mtime_ns != before.st_mtime_ns
-    ):
-        return None
-    return one_shot(data)
+    dev, inode, _, mtime_ns, ctime_ns = expect
+    same = (
+        now.st_ctime_ns == ctime_ns
+        and now.st_mtime_ns == mtime_ns
+        and now.st_size == size == len(data)
+        and now.st_ino == inode
+        and now.st_dev == dev
+    )
+    return one_shot(data) if same else None
 
 
 def digest_many(

@@ -113,14 +113,16 @@ def _one_by_one(
 ) -> None:
     one_shot = hex_function(way.algorithm)
     plain = way.symlinks == "follow" and not way.piece_size
-    for i in files:
-        path, expect = _full(way, paths[i]), _listed(stats, i)
-        hex = digest_small(path, expect, one_shot) if plain and expect else None
-        if hex is None:
-            hex = digest_file(path, way.algorithm, way.piece_size, way.symlinks, None, expect).hex
-        done(i, hex)
-        if on_bytes is not None:
-            on_bytes(int(stats[i, 2]))
+    for start in range(0, len(files), _BATCH_FILES):
+        part = files[start : start + _BATCH_FILES]
+        for i, listed in zip(part, stats[part].tolist(), strict=True):
+            path = _full(way, paths[i])
+            hex = digest_small(path, listed, one_shot) if plain else None
+            if hex is None:
+                hex = digest_file(path, way.algorithm, way.piece_size, way.symlinks, None, _listed(stats, i)).hex
+            done(i, hex)
+            if on_bytes is not None:
+                on_bytes(listed[2])
 
 
 def _listed(stats: Int64Array, i: int) -> FileStat | None:

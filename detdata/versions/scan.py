@@ -149,6 +149,7 @@ class _Run:
         finally:
             if self.todo:
                 self._save()
+        self.known = []  # the manifest is made next, and needs the room
         self.meter.add(0)
         return self.hexes  # type: ignore[return-value]  # none is missing any more
 

@@ -1,4 +1,5 @@
 import importlib.util
+import sys
 
 import pytest
 from click.testing import CliRunner
@@ -59,7 +60,8 @@ def test_a_foreign_folder_is_refused_with_exit_code_2(tmp_path):
 @pytest.mark.parametrize("missing", ["torch", "matplotlib"])
 def test_without_its_extra_the_demo_says_what_to_install(tmp_path, monkeypatch, missing):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli, "find_spec", lambda name: None if name == missing else importlib.util.find_spec(name))
+    module = sys.modules["detdata.cli.demo"]  # as an attribute of the package it is the command
+    monkeypatch.setattr(module, "find_spec", lambda name: None if name == missing else importlib.util.find_spec(name))
 
     result = invoke("demo")
 

@@ -166,6 +166,7 @@ def test_lookup_takes_each_row_only_with_all_its_five_values(tmp_path):
 
 INTERRUPTED = """
 import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are started with it ignored
 from detdata.versions import cache, jobs, scan
 from detdata.versions.means import Means
 cache.GRAIN_NS, scan._SAVE_EVERY = -(10**12), 0.0
