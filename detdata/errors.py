@@ -4,7 +4,8 @@
     ├── UnknownFormat (ValueError)       a record of a kind or version that this release cannot read
     ├── StateMismatch (ValueError)       saved loader or sampler state belongs to another plan
     ├── CheckpointMismatch (ValueError)  a checkpoint belongs to another run set-up; lists every difference
-    └── CheckpointBroken (OSError)       checkpoints exist, and none of them is whole
+    ├── CheckpointBroken (OSError)       checkpoints exist, and none of them is whole
+    └── MissingExtra (ImportError)       an optional package that is needed for what was asked
 
 Wrong arguments raise plain `TypeError`, `ValueError` or `IndexError` (by way of the subclasses below, which are also
 `DetdataError`), so that both `except ValueError` and `except DetdataError` work.
@@ -92,3 +93,15 @@ class CheckpointBroken(DetdataError, OSError):
 
     def __reduce__(self) -> tuple[type[CheckpointBroken], tuple[str, dict[str, list[str]]]]:
         return (CheckpointBroken, (self.root, self.broken))
+
+
+class MissingExtra(DetdataError, ImportError):
+    """A package that is not installed; the message says what for and how to install it."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        self.what = what
+        self.extra = extra
+        super().__init__(f"{what}: pip install 'detdata[{extra}]'")
+
+    def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str]]:
+        return (MissingExtra, (self.what, self.extra))

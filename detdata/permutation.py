@@ -88,14 +88,17 @@ def _large(values: Int64Array, n: int, key: int, *, inverse: bool) -> Int64Array
         work = _work.pop()
     except IndexError:
         work = np.empty((4, _CHUNK), dtype=np.uint64)
-    for start in range(0, flat.size, _CHUNK):
-        network(flat[start : start + _CHUNK], result[start : start + _CHUNK], work)
+
+    def send(source: UInt64Array, target: UInt64Array) -> None:
+        for start in range(0, source.size, _CHUNK):
+            network(source[start : start + _CHUNK], target[start : start + _CHUNK], work)
+
+    send(flat, result)
     if result.size and int(result.max()) >= n:
         walking = np.flatnonzero(result >= n)
         ids = result[walking]
         while walking.size:
-            for start in range(0, ids.size, _CHUNK):
-                network(ids[start : start + _CHUNK], ids[start : start + _CHUNK], work)
+            send(ids, ids)  # in place: the network has read its input before it writes
             inside = ids < n
             result[walking[inside]] = ids[inside]
             walking, ids = walking[~inside], ids[~inside]

@@ -12,9 +12,11 @@ from tests.sources import MODULES, PACKAGE, module_name, relative, run_python
 LAYERS = [
     ("errors",),
     ("arrays",),
+    ("disk",),
     ("records",),
     ("progress",),
     ("keys",),
+    ("algorithms",),
     ("permutation",),
     ("orders",),
     ("plans",),
@@ -46,7 +48,7 @@ ANYWHERE_IN = {
 }
 IN_FUNCTIONS_OF = {
     "torch": {"orders/torch_shuffle.py"},
-    "blake3": {"rows/hashing.py", "versions/algorithms.py"},
+    "blake3": {"algorithms.py"},
     "fsspec": {"versions/remote.py"},
 }
 

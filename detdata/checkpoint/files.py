@@ -120,17 +120,6 @@ def hash_file(path: Path) -> FileRecord:
     return FileRecord(size, DIGEST + hasher.hexdigest())
 
 
-def sync_folder(path: Path) -> None:
-    """Sync the names in folder `path` to disk, where the system can (not on Windows)."""
-    if os.name == "nt":
-        return
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def remove_tree(path: Path) -> None:
     """Remove a folder with all in it, or a file or link. Raises OSError."""
     if path.is_dir() and not path.is_symlink():

@@ -22,9 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from detdata.checkpoint.files import FileRecord, remove_tree, sync_folder, write_file
+from detdata.checkpoint.files import FileRecord, remove_tree, write_file
 from detdata.checkpoint.manifest import MANIFEST, Manifest, ManifestError, read_manifest
 from detdata.checkpoint.verify import whole
+from detdata.disk import sync_folder
 from detdata.errors import UnknownFormat
 
 LATEST = "ckpt_latest"

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from detdata.algorithms import check_algorithm, new_hasher
 from detdata.arrays import as_int
 from detdata.rows.build import node_of
-from detdata.rows.hashing import new_hasher, prefixed
+from detdata.rows.hashing import prefixed
 from detdata.rows.ordered import ColumnBlock
 from detdata.rows.reading import Files, decoding, read_table
 from detdata.rows.schema import Schema
@@ -46,7 +47,7 @@ def hash_rows(
     ((('a', 'string'),), 2, 'cad337a856c7b6177636bc8572c34870')
     """
     stop = None if stop is None else as_int(stop, "stop")
-    new_hasher(algorithm)  # an unknown one is an error before any file is read
+    check_algorithm(algorithm)  # an unknown one is an error before any file is read
     schema, batches = read_table(files, columns)
     hasher = RowsHasher(schema, algorithm, unordered=unordered)
     counts = [0] * len(files)

@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from detdata.rows.hashing import Hasher, as_bytes, new_hasher
+from detdata.algorithms import Hasher, new_hasher
+from detdata.rows.hashing import as_bytes
 from detdata.rows.nodes import Bytes, Coded, Fixed, Lists, Missing, Node
 
 _Piece: TypeAlias = tuple[Any, int]  # what to add to a stream; how many values its null positions are counted over
@@ -34,7 +35,7 @@ class ColumnBlock:
                 self._streams.append(new_hasher(self._algorithm))
                 self._seen.append(0)
             if data is not None:
-                self._streams[place].update(as_bytes(data + self._seen[place] if size else data))
+                self._streams[place].update(as_bytes(data + self._seen[place] if size else data).data)
             self._seen[place] += size
 
     def digest(self) -> bytes:

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from detdata.algorithms import ALGORITHMS, digest_size
 from detdata.arrays import brief
 from detdata.errors import UnknownFormat
-from detdata.rows.hashing import SIZES
 from detdata.rows.schema import Schema
 
 FORMAT = "detdata.rows/1"
@@ -79,13 +79,16 @@ class RowsVersion:
         _require(set(record) == _KEYS, f"the keys must be {sorted(_KEYS)}, found {brief(sorted(map(str, record)))}")
         algorithm, rows = record["algorithm"], record["rows"]
         _require(
-            isinstance(algorithm, str) and algorithm in SIZES, f"algorithm {brief(algorithm)} is none of {list(SIZES)}"
+            isinstance(algorithm, str) and algorithm in ALGORITHMS,
+            f"algorithm {brief(algorithm)} is none of {list(ALGORITHMS)}",
         )
         _require(_is_count(rows), f"rows must be a number from 0 on, found {brief(rows)}")
         _require(
             record["block_rows"] == BLOCK_ROWS, f"block_rows must be {BLOCK_ROWS}, found {brief(record['block_rows'])}"
         )
-        _require(_is_hex(record["digest"], 2 * SIZES[algorithm]), f"digest {brief(record['digest'])} is no {algorithm}")
+        _require(
+            _is_hex(record["digest"], 2 * digest_size(algorithm)), f"digest {brief(record['digest'])} is no {algorithm}"
+        )
         unordered = record["unordered"]
         _require(unordered == "" or _is_hex(unordered, 32), f"unordered {brief(unordered)} is no xxh3-128")
         schema, files, blocks = (_list(record, key) for key in ("schema", "files", "blocks"))

@@ -13,7 +13,6 @@ edited or of another format counts as none.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,8 +21,8 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
+from detdata.algorithms import digest_size
 from detdata.arrays import Int64Array
-from detdata.versions.algorithms import digest_size
 
 GRAIN_NS = 2_000_000_000  # the coarsest clock of a file system in use (FAT); ext4's is some 4 ms
 _MAGIC = b"detdata.digests/1\n"
@@ -53,7 +52,7 @@ class DigestCache:
 
     @staticmethod
     def of(folder: str | os.PathLike[str], key: Sequence[str], algorithm: str) -> DigestCache:
-        """Return the cache in `folder` for whatever `key` names: root, selection, rules, piece size."""
+        """Return the cache in `folder` for whatever `key` names: root, selection, rules, piece size, system."""
         name = xxhash.xxh3_128_hexdigest("\0".join([algorithm, *key]).encode("utf-8", "surrogateescape"))
         return DigestCache(Path(folder) / f"{name}.digests", algorithm)
 
@@ -124,12 +123,3 @@ class DigestCache:
         hexes = [text[i : i + 2 * width] for i in range(0, len(text), 2 * width)]
         paths = str(body[end:], "utf-8", "surrogateescape").split("\0") if count else []
         return (paths, stats.astype(np.int64, copy=False), hexes) if len(paths) == count else None
-
-
-def identity(root: str, select: Sequence[str], rules: object, piece_size: int) -> tuple[str, ...]:
-    """Return the key of `DigestCache.of` for a way of hashing a root: everything that a digest or a path hangs on.
-
-    >>> identity("/data", (".",), None, 0)[0]
-    '/data'
-    """
-    return (root, *select, repr(rules), str(piece_size), sys.platform)

@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from detdata.algorithms import digest_size, join_digest, new_hasher
 from detdata.arrays import Int64Array, brief
 from detdata.errors import UnknownFormat
-from detdata.versions.algorithms import digest_size, join_digest, new_hasher
 from detdata.versions.names import check_all_relative, printable
 
 FILE, LINK = "file", "link"

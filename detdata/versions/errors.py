@@ -1,10 +1,7 @@
 """What goes wrong between a dataset and its version, apart from wrong arguments and unknown formats.
 
-DetdataError
-├── DatasetError (OSError)      data that cannot be listed or read as it lies there; names the file and the reason
-└── MissingExtra (ImportError)  an optional package that is needed for what was asked
-
-Wrong arguments raise the errors of detdata.errors, as everywhere.
+DatasetError (a DetdataError and OSError) is for data that cannot be listed or read as it lies there. Wrong arguments
+and missing packages raise the errors of detdata.errors, as everywhere.
 """
 
 from __future__ import annotations
@@ -29,15 +26,3 @@ class DatasetError(DetdataError, OSError):
 
     def __reduce__(self) -> tuple[type[DatasetError], tuple[str, str, int]]:
         return (DatasetError, (self.path, self.reason, self.others))
-
-
-class MissingExtra(DetdataError, ImportError):
-    """A package that is not installed; the message says what for and how to install it."""
-
-    def __init__(self, what: str, extra: str) -> None:
-        self.what = what
-        self.extra = extra
-        super().__init__(f"{what}: pip install 'detdata[{extra}]'")
-
-    def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str]]:
-        return (MissingExtra, (self.what, self.extra))

@@ -24,12 +24,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from detdata.algorithms import Bytes, hex_function, new_hasher
 from detdata.arrays import as_int
-from detdata.versions.algorithms import Bytes, hex_function, new_hasher
 from detdata.versions.errors import DatasetError
 from detdata.versions.ignore import Symlinks
 from detdata.versions.names import to_system
-from detdata.versions.pieces import join_pieces as join_pieces  # noqa: PLC0414 - part of what this module offers
+from detdata.versions.pieces import join_pieces
 
 _BLOCK = 1 << 19  # bytes of the buffer; 256 KiB to 1 MiB read equally fast, and larger ones fall out of the cache
 _SMALL = 1 << 16  # bytes up to which a file is read in one call

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from detdata.algorithms import hex_function
 from detdata.arrays import Int64Array
-from detdata.versions.algorithms import hex_function
 from detdata.versions.errors import DatasetError
 from detdata.versions.files import (
     FileStat,
@@ -24,10 +24,10 @@ from detdata.versions.files import (
     digest_many,
     digest_piece,
     digest_small,
-    join_pieces,
     stat_file,
 )
 from detdata.versions.ignore import Symlinks
+from detdata.versions.pieces import join_pieces
 from detdata.versions.remote import digest_remote
 
 LARGE = 4 * 2**20  # bytes from which a file is a job of its own

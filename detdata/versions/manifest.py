@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from detdata.algorithms import ALGORITHMS, digest_size, join_digest
 from detdata.arrays import brief
 from detdata.errors import UnknownFormat
-from detdata.versions.algorithms import ALGORITHMS, digest_size, join_digest
 from detdata.versions.columns import FILE, check_columns, digest_columns
 from detdata.versions.diff import diff
 from detdata.versions.ignore import Rules

@@ -14,7 +14,9 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator
 from itertools import chain
+from pathlib import Path
 
+from detdata.disk import sync_folder
 from detdata.errors import UnknownFormat
 from detdata.versions.errors import DatasetError
 from detdata.versions.manifest_file import check_start
@@ -101,17 +103,8 @@ def _replace(target: str, data: bytes, suffix: str, mode: int | None) -> None:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
-    if os.name != "nt":
-        _sync_folder(folder)
-
-
-def _sync_folder(folder: str) -> None:
     with contextlib.suppress(OSError):  # not every file system can; the file itself is written
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_folder(Path(folder))
 
 
 def _join(pieces: Iterable[bytes], size_on_disk: int) -> str:

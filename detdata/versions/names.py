@@ -15,6 +15,7 @@ from detdata.arrays import brief
 from detdata.errors import UnknownFormat
 
 _LONGEST_SHOWN = 200  # characters of a path in a message
+_MOST_NOTES = 20
 # Where the system's names are decoded in another way (LC_ALL of a Latin-1 locale), they are taken back to bytes first.
 _SYSTEM_IS_UTF8 = sys.getfilesystemencoding().lower().replace("-", "") == "utf8"
 _WINDOWS = os.name == "nt"
@@ -158,3 +159,20 @@ def clashes(paths: Sequence[str]) -> list[tuple[str, str]]:
         if first.setdefault(key, path) is not path:
             pairs.append((first[key], path))
     return pairs
+
+
+def clash_notes(paths: Sequence[str]) -> tuple[str, ...]:
+    """Return a line for people about each of `clashes`, the first 20 of them.
+
+    >>> clash_notes(["a", "B"])
+    ()
+    """
+    pairs = clashes(paths)
+    notes = [
+        f"{printable(one)} and {printable(other)} differ only in case or in how accents are written: "
+        "on macOS and Windows they would be one file"
+        for one, other in pairs[:_MOST_NOTES]
+    ]
+    if len(pairs) > _MOST_NOTES:
+        notes.append(f"… and {len(pairs) - _MOST_NOTES} more such pairs")
+    return tuple(notes)

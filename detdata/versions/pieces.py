@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from detdata.algorithms import digest_size, new_hasher
 from detdata.arrays import as_int
 from detdata.errors import ArgumentValueError
-from detdata.versions.algorithms import digest_size, new_hasher
 
 _TREE = b"detdata.pieces/1"
 

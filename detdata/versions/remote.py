@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from detdata.algorithms import check_algorithm, new_hasher
 from detdata.arrays import Int64Array, as_int
-from detdata.errors import ArgumentValueError, UnknownFormat
-from detdata.versions.algorithms import check_algorithm, new_hasher
-from detdata.versions.errors import DatasetError, MissingExtra
-from detdata.versions.files import join_pieces
+from detdata.errors import ArgumentValueError, MissingExtra, UnknownFormat
+from detdata.versions.errors import DatasetError
 from detdata.versions.ignore import IGNORE_FILE, Rules, filter_for, keeps_path, parse_ignore
-from detdata.versions.names import check_relative, clashes, printable, sort_order
+from detdata.versions.names import check_relative, clash_notes, printable, sort_order
 from detdata.versions.patterns import MAGIC, Glob, parse_glob
+from detdata.versions.pieces import join_pieces
 from detdata.versions.tree import HEAD_BYTES, MANIFEST_ENDINGS, is_manifest_head
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+(::[A-Za-z][A-Za-z0-9+.\-]+)*(://|::)")  # two letters: `C:` is a drive
@@ -111,12 +111,11 @@ def list_remote(url: str, rules: Rules) -> RemoteListing:
         tags.append(_tag(info))
     order = sort_order(paths)
     paths = [paths[i] for i in order]
-    notes = tuple(f"{printable(a)} and {printable(b)} differ only in case or accents" for a, b in clashes(paths)[:20])
     root = system.unstrip_protocol(top)
     if choice != "." and not paths and not single:
         raise DatasetError(url, "matches nothing; `*` stays within a name, `**` stands for any number of folders")
     return RemoteListing(
-        root, (choice,), paths, np.array(sizes, dtype=np.int64)[order], [tags[i] for i in order], notes
+        root, (choice,), paths, np.array(sizes, dtype=np.int64)[order], [tags[i] for i in order], clash_notes(paths)
     )
 
 

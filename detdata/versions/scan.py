@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -12,10 +13,10 @@ from typing import TypeAlias
 
 import numpy as np
 
+from detdata.algorithms import check_algorithm
 from detdata.arrays import Int64Array, as_int
 from detdata.errors import ArgumentTypeError, ArgumentValueError
-from detdata.versions.algorithms import check_algorithm
-from detdata.versions.cache import DigestCache, identity
+from detdata.versions.cache import DigestCache
 from detdata.versions.columns import encode_paths, listing_digest
 from detdata.versions.errors import DatasetError
 from detdata.versions.files import stat_file
@@ -118,13 +119,11 @@ class _Run:
         self.sizes: list[int] = stats[:, 2].tolist()
         self.cache: DigestCache | None = None
         self.hexes: list[str | None] = [None] * len(paths)
-        self.known = list(self.hexes)  # what the cache holds, trusted or not
         if means.cache is not None:
-            key = identity(os.path.realpath(root), chosen.select, ways.rules, ways.piece_size)
+            key = (os.path.realpath(root), *chosen.select, repr(ways.rules), str(ways.piece_size), sys.platform)
             self.cache = DigestCache.of(means.cache, key, ways.algorithm)
-            self.known = self.cache.look_up(paths, stats)
             if means.quick:
-                self.hexes = list(self.known)
+                self.hexes = self.cache.look_up(paths, stats)
         self.todo = [i for i, hex in enumerate(self.hexes) if hex is None]
         self.trusted = len(paths) - len(self.todo)
         self.read_at = np.full(len(paths), _ALWAYS, dtype=np.int64)
@@ -149,7 +148,6 @@ class _Run:
         finally:
             if self.todo:
                 self._save()
-        self.known = []  # the manifest is made next, and needs the room
         self.meter.add(0)
         return self.hexes  # type: ignore[return-value]  # none is missing any more
 
@@ -161,9 +159,11 @@ class _Run:
 
     def _save(self) -> None:
         if self.cache is not None:
-            # Of a run that was stopped, what it did not come to stays remembered as it was.
-            hexes = [hex or old for hex, old in zip(self.hexes, self.known, strict=True)]
-            read_at = np.where([hex is None for hex in self.hexes], _ALWAYS, self.read_at)
+            hexes, read_at = self.hexes, self.read_at
+            if None in hexes:  # of a run that was stopped, what it did not come to stays remembered as it was
+                read_at = np.where([hex is None for hex in hexes], _ALWAYS, read_at)
+                known = self.cache.look_up(self.paths, self.stats)
+                hexes = [hex or old for hex, old in zip(hexes, known, strict=True)]
             self.cache.remember(self.paths, self.stats, hexes, read_at)
         self.saved_at = time.monotonic()
 

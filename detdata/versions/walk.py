@@ -20,12 +20,11 @@ from detdata.arrays import Int64Array, brief
 from detdata.errors import ArgumentTypeError, ArgumentValueError
 from detdata.versions.errors import DatasetError
 from detdata.versions.ignore import Rules as Rules  # noqa: PLC0414 - listing and its rules are asked for together
-from detdata.versions.names import check_relative, clashes, from_system, path_key, printable, sort_order
+from detdata.versions.names import check_relative, clash_notes, from_system, path_key, printable, sort_order
 from detdata.versions.patterns import MAGIC, escape_glob, parse_glob
 from detdata.versions.tree import Walker, any_match
 
 _WINDOWS = os.name == "nt"
-_MOST_NOTES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,16 +179,4 @@ def list_files(
     paths = [walker.paths[at] for at in order]
     stats = np.array(walker.rows, dtype=np.int64).reshape(-1, 5)[order]
     kinds = ["link" if at in walker.links else "file" for at in order] if walker.links else ["file"] * len(order)
-    return Listing(top, paths, stats, kinds, _notes(paths))
-
-
-def _notes(paths: list[str]) -> tuple[str, ...]:
-    pairs = clashes(paths)
-    notes = [
-        f"{printable(one)} and {printable(other)} differ only in case or in how accents are written: "
-        "on macOS and Windows they would be one file"
-        for one, other in pairs[:_MOST_NOTES]
-    ]
-    if len(pairs) > _MOST_NOTES:
-        notes.append(f"… and {len(pairs) - _MOST_NOTES} more such pairs")
-    return tuple(notes)
+    return Listing(top, paths, stats, kinds, clash_notes(paths))

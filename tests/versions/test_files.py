@@ -23,9 +23,9 @@ from detdata.versions.files import (
     digest_many,
     digest_piece,
     first_difference,
-    join_pieces,
     stat_file,
 )
+from detdata.versions.pieces import join_pieces
 from tests.versions.trees import NAMES, closed_folder, make_device, make_socket, make_tree, refusing
 
 posix = pytest.mark.skipif(os.name == "nt", reason="POSIX file systems")

@@ -8,8 +8,9 @@ import pytest
 import xxhash
 
 from detdata.versions.columns import encode_paths, listing_digest
-from detdata.versions.files import digest_file, digest_piece, join_pieces
+from detdata.versions.files import digest_file, digest_piece
 from detdata.versions.manifest import Manifest
+from detdata.versions.pieces import join_pieces
 from tests.test_docs import blocks_of
 from tests.test_spec import SPEC, VECTORS
 from tests.versions.entries import digest_by_the_page, key

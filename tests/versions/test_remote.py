@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from detdata.errors import ArgumentValueError
-from detdata.versions.errors import DatasetError, MissingExtra
+from detdata.errors import ArgumentValueError, MissingExtra
+from detdata.versions.errors import DatasetError
 from detdata.versions.files import digest_many
 from detdata.versions.ignore import IGNORE_FILE, Rules
 from detdata.versions.remote import digest_remote, is_url, list_remote, read_remote_ignore

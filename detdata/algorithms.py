@@ -1,4 +1,4 @@
-"""The digest algorithms of dataset versions, by the name that a manifest records.
+"""The digest algorithms of dataset versions, of files and of rows, by the name that a manifest records.
 
 xxh3-128 guards against accidents at the speed of reading; sha256 and blake3 against someone who wants to fool you.
 A name stands for one function of the bytes for ever: what `xxhsum -H2`, `sha256sum` and `b3sum` print.
@@ -14,8 +14,7 @@ from typing import Protocol, TypeAlias
 import xxhash
 
 from detdata.arrays import brief
-from detdata.errors import ArgumentTypeError, ArgumentValueError, UnknownFormat
-from detdata.versions.errors import MissingExtra
+from detdata.errors import ArgumentTypeError, ArgumentValueError, MissingExtra, UnknownFormat
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
 
@@ -33,6 +32,9 @@ class Hasher(Protocol):
 
     def digest(self) -> bytes:
         """Return the digest of all bytes so far."""
+
+    def copy(self) -> Hasher:
+        """Return a hasher of the same bytes that goes on by itself."""
 
 
 def check_algorithm(name: object) -> str:
@@ -64,8 +66,8 @@ def digest_size(algorithm: str) -> int:
     return _SIZES[algorithm]
 
 
-def new_hasher(algorithm: str) -> Hasher:
-    """Return an empty hasher. Raises as `check_algorithm` does.
+def new_hasher(algorithm: str, data: Bytes = b"") -> Hasher:
+    """Return a hasher that has had `data`. Raises as `check_algorithm` does.
 
     >>> hasher = new_hasher("xxh3-128")
     >>> hasher.update(b"a")
@@ -73,11 +75,11 @@ def new_hasher(algorithm: str) -> Hasher:
     'a96faf705af16834e6c632b61e964e1f'
     """
     if algorithm == "xxh3-128":
-        return xxhash.xxh3_128()
+        return xxhash.xxh3_128(data)
     if algorithm == "sha256":
-        return hashlib.sha256()
+        return hashlib.sha256(data)
     check_algorithm(algorithm)
-    return _blake3()()
+    return _blake3()(data)
 
 
 def hex_function(algorithm: str) -> Callable[[Bytes], str]:
@@ -90,9 +92,7 @@ def hex_function(algorithm: str) -> Callable[[Bytes], str]:
         return xxhash.xxh3_128_hexdigest
 
     def hex_digest(data: Bytes) -> str:
-        hasher = new_hasher(algorithm)
-        hasher.update(data)
-        return hasher.digest().hex()
+        return new_hasher(algorithm, data).digest().hex()
 
     check_algorithm(algorithm)
     return hex_digest
@@ -126,7 +126,7 @@ def split_digest(text: object) -> tuple[str, str]:
     return algorithm, digits
 
 
-def _blake3() -> Callable[[], Hasher]:
+def _blake3() -> Callable[[Bytes], Hasher]:
     try:
         from blake3 import blake3
     except ImportError as error:
