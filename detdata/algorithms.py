@@ -13,7 +13,7 @@ from typing import Protocol, TypeAlias
 
 import xxhash
 
-from detdata.arrays import brief
+from detdata.checks import brief
 from detdata.errors import ArgumentTypeError, ArgumentValueError, MissingExtra, UnknownFormat
 
 Bytes: TypeAlias = bytes | bytearray | memoryview

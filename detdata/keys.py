@@ -12,7 +12,8 @@ import struct
 import numpy as np
 import xxhash
 
-from detdata.arrays import UInt64Array, as_int, as_int64, as_seed
+from detdata.arrays import UInt64Array, as_int64
+from detdata.checks import as_int, as_seed
 from detdata.errors import ArgumentTypeError
 
 _INT = struct.Struct("<cQQ")  # tag, length in bytes (8), value

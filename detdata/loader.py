@@ -15,7 +15,7 @@ from typing import Any, final, get_args
 import torch
 from torch.utils.data import DataLoader, IterableDataset, Sampler, default_collate
 
-from detdata.arrays import as_int, as_seed, as_version, brief
+from detdata.checks import as_int, as_seed, as_version, brief
 from detdata.errors import ArgumentTypeError, ArgumentValueError, DetdataError, StateMismatch
 from detdata.keys import fold
 from detdata.loader_state import FORMAT, Saved, compare, compare_step, continued, read_state, seed_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from detdata.arrays import as_int, as_seed, brief
+from detdata.checks import as_int, as_seed, brief
 from detdata.errors import ArgumentTypeError, UnknownFormat
 from detdata.plans import Plan
 from detdata.progress import Progress

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from detdata.arrays import as_int
+from detdata.checks import as_int
 from detdata.errors import ArgumentTypeError, UnknownFormat
 
 _FIELDS = ("global_step", "epoch", "consumed_samples", "micro_step")

@@ -19,7 +19,7 @@ import numpy as np
 import torch.utils.data
 from torch.utils.data import Sampler
 
-from detdata.arrays import as_int, as_seed
+from detdata.checks import as_int, as_seed
 from detdata.errors import ArgumentTypeError, ArgumentValueError, StateMismatch, UnknownFormat
 from detdata.orders import Order, Sequential, Shuffle, TorchShuffle
 from detdata.orders.base import MAX_EPOCH

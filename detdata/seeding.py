@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch.utils.data import get_worker_info
 
-from detdata.arrays import as_seed
+from detdata.checks import as_seed
 from detdata.errors import DetdataError
 from detdata.keys import fold, sample_rng
 from detdata.streams import Stream, find_streams, seed_stream

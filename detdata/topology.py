@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, final
 
-from detdata.arrays import as_int
+from detdata.checks import as_int
 from detdata.errors import ArgumentTypeError, ArgumentValueError
 
 # Mesh dimensions over which the data differ; over all others (tp, pp, cp, sp, ep …) the same samples are seen.

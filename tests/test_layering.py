@@ -11,6 +11,7 @@ from tests.sources import MODULES, PACKAGE, module_name, relative, run_python
 # From the bottom up. A module may import from the lines below its own and from its own package, nothing else.
 LAYERS = [
     ("errors",),
+    ("checks",),
     ("arrays",),
     ("disk",),
     ("records",),

@@ -15,7 +15,6 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from detdata.arrays import as_int
 from detdata.checkpoint import lock
 from detdata.checkpoint.compare import check_accept, compare, notes
 from detdata.checkpoint.environment import snapshot
@@ -27,6 +26,7 @@ from detdata.checkpoint.policy import SavePolicy
 from detdata.checkpoint.run import describe_run
 from detdata.checkpoint.selection import select
 from detdata.checkpoint.store import Stage, make_root, periodic_steps, retain
+from detdata.checks import as_int
 from detdata.errors import ArgumentTypeError, ArgumentValueError, CheckpointMismatch
 from detdata.progress import Progress
 

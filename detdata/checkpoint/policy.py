@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from detdata.arrays import as_int
+from detdata.checks import as_int
 from detdata.errors import ArgumentTypeError, ArgumentValueError
 
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 
-from detdata.arrays import as_version
+from detdata.checks import as_version
 from detdata.errors import ArgumentTypeError, ArgumentValueError
 from detdata.progress import Progress
 from detdata.topology import Topology

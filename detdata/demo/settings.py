@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
-from detdata.arrays import as_int, as_seed
+from detdata.checks import as_int, as_seed
 from detdata.errors import ArgumentTypeError, ArgumentValueError
 from detdata.keys import derive_seed
 

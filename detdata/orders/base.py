@@ -13,7 +13,8 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from detdata.arrays import Int64Array, as_int, as_int64, brief
+from detdata.arrays import Int64Array, as_int64
+from detdata.checks import as_int, brief
 from detdata.errors import ArgumentTypeError
 from detdata.records import Spec, canonical_json, from_spec
 

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, final
 import numpy as np
 import numpy.typing as npt
 
-from detdata.arrays import MAX_SIZE, Int64Array, as_int, as_int64, as_seed
+from detdata.arrays import Int64Array, as_int64
+from detdata.checks import MAX_SIZE, as_int, as_seed
 from detdata.errors import ArgumentTypeError, ArgumentValueError
 from detdata.keys import fold
 from detdata.orders.base import Order, as_order

@@ -8,7 +8,8 @@ from typing import Any, TypeAlias, final
 import numpy as np
 import numpy.typing as npt
 
-from detdata.arrays import MAX_SIZE, Int64Array, as_int64
+from detdata.arrays import Int64Array, as_int64
+from detdata.checks import MAX_SIZE
 from detdata.errors import ArgumentTypeError, ArgumentValueError, OutOfRange
 from detdata.orders.base import Order, as_order
 from detdata.records import Spec, from_spec, register_format

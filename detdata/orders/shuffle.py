@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import final
 
-from detdata.arrays import MAX_SIZE, Int64Array, as_int, as_seed
+from detdata.arrays import Int64Array
+from detdata.checks import MAX_SIZE, as_int, as_seed
 from detdata.errors import ArgumentValueError
 from detdata.keys import fold
 from detdata.orders.base import Order, as_order

@@ -11,7 +11,8 @@ from typing import final
 
 import numpy as np
 
-from detdata.arrays import Int64Array, as_seed
+from detdata.arrays import Int64Array
+from detdata.checks import as_seed
 from detdata.orders.base import Order
 from detdata.orders.shuffle import as_size
 from detdata.records import Spec, register_format

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from detdata.arrays import BoolArray, Int64Array, as_int
+from detdata.arrays import BoolArray, Int64Array
+from detdata.checks import as_int
 from detdata.errors import ArgumentValueError
 
 

@@ -15,7 +15,8 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 import xxhash
 
-from detdata.arrays import Int64Array, as_int, brief
+from detdata.arrays import Int64Array
+from detdata.checks import as_int, brief
 from detdata.errors import ArgumentTypeError, ArgumentValueError
 from detdata.orders.base import MAX_EPOCH, Order, as_order
 from detdata.plans.batch import Batch, check_division, part_of

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from detdata.arrays import UInt64Array, as_int
+from detdata.arrays import UInt64Array
+from detdata.checks import as_int
 from detdata.rows.build import node_of
 from detdata.rows.reading import Batch, Files, decoding, read_table
 from detdata.rows.report import keyed

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from detdata.algorithms import check_algorithm, new_hasher
-from detdata.arrays import as_int
+from detdata.checks import as_int
 from detdata.rows.build import node_of
 from detdata.rows.hashing import prefixed
 from detdata.rows.ordered import ColumnBlock

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from detdata.arrays import brief
+from detdata.checks import brief
 from detdata.errors import ArgumentTypeError, ArgumentValueError
 from detdata.rows.columnar import Opened, open_arrow, open_parquet
 from detdata.rows.errors import RowsError

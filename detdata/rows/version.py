@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from detdata.algorithms import ALGORITHMS, digest_size
-from detdata.arrays import brief
+from detdata.checks import brief
 from detdata.errors import UnknownFormat
 from detdata.rows.schema import Schema
 

@@ -18,7 +18,8 @@ import numpy.typing as npt
 import xxhash
 
 from detdata.algorithms import digest_size, join_digest, new_hasher
-from detdata.arrays import Int64Array, brief
+from detdata.arrays import Int64Array
+from detdata.checks import brief
 from detdata.errors import UnknownFormat
 from detdata.versions.names import check_all_relative, printable
 

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from detdata.algorithms import Bytes, hex_function, new_hasher
-from detdata.arrays import as_int
+from detdata.checks import as_int
 from detdata.versions.errors import DatasetError
 from detdata.versions.ignore import Symlinks
 from detdata.versions.names import to_system

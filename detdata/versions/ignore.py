@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from detdata.arrays import brief
+from detdata.checks import brief
 from detdata.errors import ArgumentTypeError, ArgumentValueError
 from detdata.versions.errors import DatasetError
 from detdata.versions.patterns import IgnoreLine, is_ignored, parse_line

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from detdata.algorithms import ALGORITHMS, digest_size, join_digest
-from detdata.arrays import brief
+from detdata.checks import brief
 from detdata.errors import UnknownFormat
 from detdata.versions.columns import FILE, check_columns, digest_columns
 from detdata.versions.diff import diff

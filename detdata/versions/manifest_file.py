@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from detdata.arrays import brief
+from detdata.checks import brief
 from detdata.errors import ArgumentTypeError, ArgumentValueError, UnknownFormat
 from detdata.versions.columns import FILE, LINK
 from detdata.versions.ignore import Rules

@@ -8,7 +8,7 @@ from itertools import islice
 
 import numpy as np
 
-from detdata.arrays import brief
+from detdata.checks import brief
 from detdata.errors import ArgumentTypeError, ArgumentValueError
 from detdata.versions.columns import encode_paths, listing_digest
 from detdata.versions.manifest import Manifest, Part

@@ -11,7 +11,7 @@ import sys
 import unicodedata
 from collections.abc import Sequence
 
-from detdata.arrays import brief
+from detdata.checks import brief
 from detdata.errors import UnknownFormat
 
 _LONGEST_SHOWN = 200  # characters of a path in a message

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from detdata.algorithms import digest_size, new_hasher
-from detdata.arrays import as_int
+from detdata.checks import as_int
 from detdata.errors import ArgumentValueError
 
 _TREE = b"detdata.pieces/1"

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from detdata.algorithms import check_algorithm, new_hasher
-from detdata.arrays import Int64Array, as_int
+from detdata.arrays import Int64Array
+from detdata.checks import as_int
 from detdata.errors import ArgumentValueError, MissingExtra, UnknownFormat
 from detdata.versions.errors import DatasetError
 from detdata.versions.ignore import IGNORE_FILE, Rules, filter_for, keeps_path, parse_ignore

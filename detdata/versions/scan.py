@@ -14,7 +14,8 @@ from typing import TypeAlias
 import numpy as np
 
 from detdata.algorithms import check_algorithm
-from detdata.arrays import Int64Array, as_int
+from detdata.arrays import Int64Array
+from detdata.checks import as_int
 from detdata.errors import ArgumentTypeError, ArgumentValueError
 from detdata.versions.cache import DigestCache
 from detdata.versions.columns import encode_paths, listing_digest

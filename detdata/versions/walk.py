@@ -16,7 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from detdata.arrays import Int64Array, brief
+from detdata.arrays import Int64Array
+from detdata.checks import brief
 from detdata.errors import ArgumentTypeError, ArgumentValueError
 from detdata.versions.errors import DatasetError
 from detdata.versions.ignore import Rules as Rules  # noqa: PLC0414 - listing and its rules are asked for together
