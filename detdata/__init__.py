@@ -1,7 +1,7 @@
 """Exact data order for training: which samples a global step sees is arithmetic on (seed, epoch, step).
 
-Orders and plans need NumPy and xxhash only; the names that need torch, and those of dataset versions, are imported when
-they are first used.
+Each public name is imported when it is first used: `import detdata` takes no time, orders and plans need NumPy and
+xxhash only, and nobody who hashes files imports torch.
 """
 
 from __future__ import annotations
@@ -9,26 +9,25 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from detdata.errors import (
-    CheckpointBroken,
-    CheckpointMismatch,
-    DetdataError,
-    Difference,
-    StateMismatch,
-    UnknownFormat,
-)
-from detdata.keys import derive_seed, sample_rng
-from detdata.orders import BlockShuffle, Concat, Order, Sequential, Shuffle, Subset, TorchShuffle
-from detdata.plans import Batch, Plan
-from detdata.progress import Progress
-from detdata.records import from_spec, register_format
-from detdata.topology import Topology
-
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what type checkers and editors see; `_HOME` below does the same at run time
     from detdata.checkpoint import Checkpointer, SavePolicy, list_checkpoints, verify_checkpoint
+    from detdata.errors import (
+        CheckpointBroken,
+        CheckpointMismatch,
+        DetdataError,
+        Difference,
+        StateMismatch,
+        UnknownFormat,
+    )
+    from detdata.keys import derive_seed, sample_rng
     from detdata.loader import Loader
+    from detdata.orders import BlockShuffle, Concat, Order, Sequential, Shuffle, Subset, TorchShuffle
+    from detdata.plans import Batch, Plan
+    from detdata.progress import Progress
+    from detdata.records import from_spec, register_format
     from detdata.samplers import BatchSampler, DistributedSampler
     from detdata.seeding import current_sample, worker_init_fn
+    from detdata.topology import Topology
     from detdata.versions import (
         DatasetError,
         DatasetWarning,
@@ -81,37 +80,59 @@ __all__ = [
     "worker_init_fn",
 ]
 
-_LATER = {
+_HOME = {
+    "Batch": "detdata.plans",
     "BatchSampler": "detdata.samplers",
+    "BlockShuffle": "detdata.orders",
+    "CheckpointBroken": "detdata.errors",
+    "CheckpointMismatch": "detdata.errors",
     "Checkpointer": "detdata.checkpoint",
+    "Concat": "detdata.orders",
     "DatasetError": "detdata.versions",
     "DatasetWarning": "detdata.versions",
+    "DetdataError": "detdata.errors",
+    "Difference": "detdata.errors",
     "DistributedSampler": "detdata.samplers",
     "HashProgress": "detdata.versions",
     "Loader": "detdata.loader",
     "Manifest": "detdata.versions",
+    "Order": "detdata.orders",
+    "Plan": "detdata.plans",
+    "Progress": "detdata.progress",
     "Report": "detdata.versions",
     "SavePolicy": "detdata.checkpoint",
+    "Sequential": "detdata.orders",
+    "Shuffle": "detdata.orders",
+    "StateMismatch": "detdata.errors",
+    "Subset": "detdata.orders",
+    "Topology": "detdata.topology",
+    "TorchShuffle": "detdata.orders",
+    "UnknownFormat": "detdata.errors",
     "current_sample": "detdata.seeding",
+    "derive_seed": "detdata.keys",
+    "from_spec": "detdata.records",
     "hash_dataset": "detdata.versions",
     "list_checkpoints": "detdata.checkpoint",
     "merge_manifests": "detdata.versions",
+    "register_format": "detdata.records",
+    "sample_rng": "detdata.keys",
     "verify_checkpoint": "detdata.checkpoint",
     "worker_init_fn": "detdata.seeding",
 }
 
+if not TYPE_CHECKING:  # else a type checker would take any name for one of ours
 
-def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module 'detdata' has no attribute {name!r}")
-    try:
-        value = getattr(import_module(_LATER[name]), name)
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != "torch":
-            raise
-        raise ImportError(f"detdata.{name} needs torch: pip install 'detdata[torch]'", name="torch") from error
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> Any:
+        if name not in _HOME:
+            raise AttributeError(f"module 'detdata' has no attribute {name!r}")
+        try:
+            value = getattr(import_module(_HOME[name]), name)
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.partition(".")[0] != "torch":
+                raise
+            raise ImportError(f"detdata.{name} needs torch: pip install 'detdata[torch]'", name="torch") from error
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any, TypeAlias
 
 import xxhash
@@ -20,6 +21,8 @@ Builder: TypeAlias = Callable[[Spec], Any]
 
 _FORMAT = re.compile(r"[a-z0-9_.\-]+/[1-9][0-9]*")
 _BUILDERS: dict[str, tuple[frozenset[str], Builder]] = {}
+_OWN = "detdata."  # what this library's formats and modules begin with
+_BUILT_IN = ("detdata.orders", "detdata.plans")  # where its formats are registered, once they are imported
 MAX_DEPTH = 64  # nesting of orders in a spec; an untrusted one must not exhaust the stack
 
 
@@ -53,6 +56,8 @@ def register_format(format: str, keys: tuple[str, ...], build: Builder) -> None:
     """
     if not isinstance(format, str) or not _FORMAT.fullmatch(format):
         raise ArgumentValueError(f"format must look like 'project.name/1', got {format!r}")
+    if format.startswith(_OWN) and not str(getattr(build, "__module__", "")).startswith(_OWN):
+        _import_built_in()  # so that what is taken is known to be
     known = _BUILDERS.get(format)
     if known is not None and getattr(known[1], "__qualname__", "") != getattr(build, "__qualname__", None):
         raise ArgumentValueError(f"format {format!r} is already registered by {known[1]!r}")
@@ -77,6 +82,8 @@ def from_spec(spec: Mapping[str, Any]) -> Any:
         raise UnknownFormat(f'a spec needs the key "format", found only {sorted(map(str, spec))}')
     format = spec["format"]
     if not isinstance(format, str) or format not in _BUILDERS:
+        _import_built_in()
+    if not isinstance(format, str) or format not in _BUILDERS:
         raise UnknownFormat(_unknown(format))
     keys, build = _BUILDERS[format]
     found = set(spec) - {"format"}
@@ -87,6 +94,12 @@ def from_spec(spec: Mapping[str, Any]) -> Any:
             "If a newer release wrote it, read it with that release."
         )
     return build(dict(spec))
+
+
+def _import_built_in() -> None:
+    """Import what registers this library's own formats: `import detdata` alone doesn't."""
+    for module in _BUILT_IN:
+        import_module(module)
 
 
 def _check_depth(value: object, mappings: int, lists: int) -> None:
