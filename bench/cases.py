@@ -181,13 +181,37 @@ class Arrays(Sized):
         return self.x
 
 
+class SeededCollate:
+    """Seeds the three global streams once a batch and puts nothing back: the least that randomness by batch costs."""
+
+    def __init__(self):
+        self.batch = 0
+
+    def __call__(self, samples):
+        import numpy as np
+        import torch
+
+        self.batch += 1
+        random.seed(self.batch)
+        np.random.seed(self.batch)
+        torch.default_generator.manual_seed(self.batch)
+        return torch.utils.data.default_collate(samples)
+
+
 def loader_side(side, dataset, batch, workers):
     import torch
 
     generator = torch.Generator().manual_seed(0)
-    if side == "torch":
+    if side in ("torch", "torch_seeded"):
+        collate = torch.utils.data.default_collate if side == "torch" else SeededCollate()
         return torch.utils.data.DataLoader(
-            dataset, batch, shuffle=True, drop_last=True, num_workers=workers, generator=generator
+            dataset,
+            batch,
+            shuffle=True,
+            drop_last=True,
+            num_workers=workers,
+            generator=generator,
+            collate_fn=collate,
         )
     if side == "torchdata":
         from torchdata.stateful_dataloader import StatefulDataLoader

@@ -196,7 +196,7 @@ def loaders(run, setting):
         for workers in (0, 2):
             sides = ["torch", "ours_off", "ours_batch", "ours_sample", "torchdata"]
             if dataset == "trivial" and not workers:
-                sides.append("grain")
+                sides += ["torch_seeded", "grain"]
             n = setting.loader_slow if dataset == "augmenting" else setting.loader
             answers = {side: Rounds() for side in sides}
             arguments = {"sides": sides, "dataset": dataset, "workers": workers, "n": n}
@@ -221,8 +221,8 @@ def loaders(run, setting):
                 if other.missing:
                     yield missing(row_id, what, "µs a sample", spent, other)
                 else:
-                    paired = ours.against(other, "cpu_us")
-                    yield Row(row_id, what, "µs a sample", spent, other.median("cpu_us"), side, paired=paired)
+                    paired, name = ours.against(other, "cpu_us"), side.replace("_", ", ")
+                    yield Row(row_id, what, "µs a sample", spent, other.median("cpu_us"), name, paired=paired)
 
 
 GROUPS = {
