@@ -21,11 +21,13 @@ from detdata.checkpoint.environment import snapshot
 from detdata.checkpoint.errors import CheckpointNotSaved
 from detdata.checkpoint.manifest import KINDS
 from detdata.checkpoint.meta import make_meta, structure_of
-from detdata.checkpoint.parts import PROGRESS_FORMAT, capture, data_record, json_writer, restore, tree_writer
+from detdata.checkpoint.parts import capture, data_record, json_writer, restore
 from detdata.checkpoint.policy import SavePolicy
 from detdata.checkpoint.run import describe_run
+from detdata.checkpoint.saved import PROGRESS_FORMAT
 from detdata.checkpoint.selection import select
 from detdata.checkpoint.store import Stage, make_root, periodic_steps, retain
+from detdata.checkpoint.tensors import tree_writer
 from detdata.checks import as_int
 from detdata.errors import ArgumentTypeError, ArgumentValueError, CheckpointMismatch
 from detdata.progress import Progress

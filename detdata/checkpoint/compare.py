@@ -28,8 +28,8 @@ from detdata.checkpoint import rng
 from detdata.checkpoint.environment import switches, versions
 from detdata.checkpoint.meta import structure_of
 from detdata.checkpoint.optimizer import class_name, group_names, match_groups, parameter_names, positional
-from detdata.checkpoint.parts import Saved, rng_name
 from detdata.checkpoint.run import Run
+from detdata.checkpoint.saved import Saved, rng_name
 from detdata.checkpoint.schedulers import describe, group_order_known, last_rates
 from detdata.errors import ArgumentTypeError, ArgumentValueError, Difference, StateMismatch
 

@@ -1,24 +1,16 @@
-"""The parts of a checkpoint: objects -> trees (capture), files -> trees (read), trees -> objects (restore)."""
+"""The parts of a checkpoint: objects -> trees (capture), and back (restore). Between them lie the files (saved)."""
 
 from __future__ import annotations
 
 import json
-import pickle
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
-from torch.utils.serialization import config as _torch_config
 
 from detdata.checkpoint import rng
 from detdata.checkpoint.errors import CheckpointNotLoaded
-from detdata.checkpoint.files import open_regular, read_bounded
-from detdata.checkpoint.manifest import Manifest
-from detdata.checkpoint.meta import FORMAT as META_FORMAT
 from detdata.checkpoint.optimizer import (
     capture_optimizer,
     group_names,
@@ -27,28 +19,11 @@ from detdata.checkpoint.optimizer import (
     restore_optimizer,
 )
 from detdata.checkpoint.run import Run
+from detdata.checkpoint.saved import DATA_FORMAT, Saved, rng_name
 from detdata.checkpoint.schedulers import capture_schedulers, last_rates, restore_schedulers
 from detdata.checkpoint.trees import plain
 from detdata.errors import ArgumentTypeError
-from detdata.progress import Progress
 from detdata.records import canonical_json
-
-_config: Any = _torch_config  # its options are typed nowhere
-
-PROGRESS_FORMAT = "detdata.progress/1"
-DATA_FORMAT = "detdata.data/1"
-MAX_JSON_BYTES = 1 << 28
-REQUIRED = {
-    "model.pt": "the model",
-    "progress.json": "where training stood",
-    "data.json": "the data order",
-    "meta.json": "what the run was",
-}
-
-
-def rng_name(rank: int) -> str:
-    """Return the name of the file with the random states of `rank`."""
-    return f"rng_rank{rank:05d}.pt"
 
 
 def capture(run: Run) -> dict[str, Any]:
@@ -85,69 +60,10 @@ def data_record(run: Run) -> dict[str, Any]:
     return {"format": DATA_FORMAT, "dataset_version": run.dataset_version, "loader": state}
 
 
-def tree_writer(tree: Any) -> Callable[[BinaryIO], object]:
-    """Return what writes `tree` to an open file as torch.save does, without the CRC that torch.load never reads."""
-
-    def write(file: BinaryIO) -> None:
-        with _config.patch("save.compute_crc32", False):
-            torch.save(tree, file)
-
-    return write
-
-
 def json_writer(record: Mapping[str, Any]) -> Callable[[BinaryIO], object]:
     """Return what writes `record` to an open file as JSON for people to read."""
     text = json.dumps(record, sort_keys=True, indent=1, allow_nan=False) + "\n"
     return lambda file: file.write(text.encode("ascii"))
-
-
-@dataclass(frozen=True, slots=True)
-class Saved:
-    """A whole checkpoint in memory (tensors on the CPU): trees by file name, and the three JSON records."""
-
-    path: Path
-    manifest: Manifest
-    trees: Mapping[str, Any]
-    progress: Progress
-    data: Mapping[str, Any]
-    meta: Mapping[str, Any]
-
-
-class Unreadable(Exception):
-    """A part that passed its checksum and still cannot be loaded; the text says why."""
-
-
-def read(path: Path, manifest: Manifest, rank: int) -> Saved:
-    """Load every part that `rank` needs; runs no code from the files. Raises Unreadable, OSError."""
-    wanted = [name for name in manifest.files if name.endswith(".pt") and not name.startswith("rng_rank")]
-    wanted += [name for name in [rng_name(rank), rng_name(0)] if name in manifest.files][:1]
-    trees = {name: _read_tree(path / name) for name in wanted}
-    records = {}
-    for name, format in (("progress", PROGRESS_FORMAT), ("data", DATA_FORMAT), ("meta", META_FORMAT)):
-        try:
-            record = json.loads(read_bounded(path / f"{name}.json", MAX_JSON_BYTES))
-        except (ValueError, RecursionError) as error:
-            raise Unreadable(f"{name}.json is no JSON: {error}") from error
-        if not isinstance(record, dict) or record.pop("format", None) != format:
-            raise Unreadable(f"{name}.json is not of the format {format!r}")
-        records[name] = record
-    try:
-        progress = Progress.from_dict(records["progress"])
-    except (TypeError, ValueError) as error:
-        raise Unreadable(f"progress.json: {error}") from error
-    return Saved(path, manifest, trees, progress, records["data"], records["meta"])
-
-
-def _read_tree(path: Path) -> Any:
-    try:
-        with open_regular(path) as file:
-            return torch.load(file, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        # torch's text goes on to say how to run the code, which is no advice of ours
-        why = str(error).partition("WeightsUnpickler error: ")[2].partition(". ")[0] or "not a torch file"
-        raise Unreadable(f"{path.name} holds objects that only running code could rebuild: {why}") from error
-    except (RuntimeError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
-        raise Unreadable(f"{path.name} cannot be loaded: {type(error).__name__}: {error}") from error
 
 
 def restore(run: Run, saved: Saved, skip: Sequence[str]) -> None:

@@ -6,8 +6,9 @@ import warnings
 from pathlib import Path
 
 from detdata.checkpoint.errors import CheckpointNotFound
-from detdata.checkpoint.parts import REQUIRED, Saved, Unreadable, read
+from detdata.checkpoint.saved import REQUIRED, Saved, read
 from detdata.checkpoint.store import Candidate, find
+from detdata.checkpoint.tensors import Unreadable
 from detdata.checkpoint.verify import find_problems, require
 from detdata.errors import CheckpointBroken, UnknownFormat
 

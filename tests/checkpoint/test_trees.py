@@ -14,8 +14,8 @@ from hypothesis import given, settings
 
 from detdata.checkpoint import Checkpointer
 from detdata.checkpoint.manifest import read_manifest
-from detdata.checkpoint.parts import tree_writer
 from detdata.checkpoint.rng import capture_rng, restore_rng
+from detdata.checkpoint.tensors import tree_writer
 from detdata.checkpoint.trees import plain
 from tests.checkpoint.fakes import Box, bits, make_model, train
 
