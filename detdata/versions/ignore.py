@@ -102,8 +102,8 @@ def _lines(patterns: Iterable[str]) -> tuple[IgnoreLine, ...]:
     return tuple(line for line in map(parse_line, patterns) if line is not None)
 
 
-def keeps_path(rules_filter: Filter | None, path: str) -> bool:
-    """Return whether a file counts by the patterns, its parents considered too.
+def keeps_path(rules_filter: Filter | None, path: str, *, is_folder: bool = False) -> bool:
+    """Return whether a file counts by the patterns, its parents considered too; whether anything in a folder can.
 
     >>> keeps_path(filter_for(Rules(ignore=("raw/",))), "raw/a/b.txt")
     False
@@ -111,8 +111,8 @@ def keeps_path(rules_filter: Filter | None, path: str) -> bool:
     if rules_filter is None:
         return True
     parts = path.split("/")
-    folders = ("/".join(parts[:depth]) for depth in range(1, len(parts)))
-    return all(rules_filter.enters(folder) for folder in folders) and rules_filter.keeps(path)
+    folders = ("/".join(parts[:depth]) for depth in range(1, len(parts) + is_folder))
+    return all(rules_filter.enters(folder) for folder in folders) and (is_folder or rules_filter.keeps(path))
 
 
 def read_ignore(root: str | os.PathLike[str]) -> tuple[str, ...]:

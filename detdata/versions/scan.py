@@ -21,10 +21,11 @@ from detdata.versions.cache import DigestCache
 from detdata.versions.columns import encode_paths, listing_digest
 from detdata.versions.errors import DatasetError
 from detdata.versions.files import stat_file
-from detdata.versions.ignore import Symlinks, read_ignore
+from detdata.versions.ignore import IGNORE_FILE, Symlinks, filter_for, keeps_path, read_ignore
 from detdata.versions.jobs import Way, digest_all, digest_urls
 from detdata.versions.manifest import CONTENTS, Manifest
 from detdata.versions.means import HashProgress, Means, Ways
+from detdata.versions.names import printable, to_system
 from detdata.versions.remote import is_url, list_remote, read_remote_ignore
 from detdata.versions.walk import Listing, Rules, Selection, list_files, select
 
@@ -66,8 +67,8 @@ def scan_paths(
     share = _part(part)
     if content == "rows" and (share or ways.piece_size):
         raise ArgumentValueError("content='rows' counts rows over all files in order: it takes no part or piece_size")
-    if is_url(paths):
-        url = str(paths)
+    url = _url(paths)
+    if url is not None:
         if share is not None:
             raise ArgumentValueError("part: files behind a URL are hashed as one; give executor= to share the work")
         return scan_url(url, replace(ways, rules=replace(rules, ignore=read_remote_ignore(url))), means)
@@ -76,6 +77,7 @@ def scan_paths(
     listing = list_files(chosen.root, chosen.select, ways.rules, exclude_files=means.exclude_files)
     if not listing.paths:
         raise ArgumentValueError(f"no files under {chosen.root} ({', '.join(chosen.select)}): the dataset is empty")
+    listing = replace(listing, notes=(*listing.notes, *_left_out(chosen, ways.rules)))
     return scan_listing(chosen, listing, ways, means, part=share)
 
 
@@ -235,6 +237,29 @@ def scan_url(url: str, ways: Ways, means: Means) -> Scan:
         select=listing.select,
     )
     return Scan(manifest, len(sizes), 0, listing.notes, listing.root)
+
+
+def _url(paths: Paths) -> str | None:
+    """The URL that is asked for, if one is."""
+    asked = list(paths) if isinstance(paths, (list, tuple)) else [paths]
+    urls = [str(path) for path in asked if is_url(path)]
+    if urls and len(asked) > 1:
+        raise ArgumentValueError(
+            f"paths: a URL stands alone, got {printable(urls[0])} among {len(asked)} paths; hash them one by one, or "
+            "name the folder that holds them"
+        )
+    return urls[0] if urls else None
+
+
+def _left_out(chosen: Selection, rules: Rules) -> list[str]:
+    """A line for people about each path that was named and doesn't count: a glob's files may be left out in silence."""
+    ignored = filter_for(Rules(ignore=rules.ignore))
+    named = [(path, chosen.root / to_system(path)) for path in chosen.select if path != "." and ignored is not None]
+    return [
+        f"{printable(path)} was asked for by name, and {IGNORE_FILE} leaves it out"
+        for path, full in named
+        if full.exists() and not keeps_path(ignored, path, is_folder=full.is_dir())
+    ]
 
 
 def _patterns(value: Sequence[str], name: str) -> tuple[str, ...]:

@@ -23,6 +23,8 @@ def verify_manifest(
     manifest: Manifest, root: str | PathLike[str], means: Means, *, compare_to: str | PathLike[str] | None = None
 ) -> Report:
     """Return what differs between a manifest and the data under `root` now; see `Manifest.verify`."""
+    if compare_to is not None:
+        _check_copy(compare_to, root)
     scan = scan_as(manifest, root, means)
     report = diff(manifest, scan.manifest)
     if compare_to is not None:
@@ -50,6 +52,14 @@ def scan_as(manifest: Manifest, root: str | PathLike[str], means: Means) -> Scan
 def with_offsets(changes: tuple[Change, ...], old: str | PathLike[str], new: str | PathLike[str]) -> tuple[Change, ...]:
     """Return the changes with the offset of the first byte that differs, where both folders have the file."""
     return tuple(replace(change, offset=_offset(change, Path(old), Path(new))) for change in changes)
+
+
+def _check_copy(copy: str | PathLike[str], root: str | PathLike[str]) -> None:
+    """Raise, before anything is hashed, where there is nothing to compare with."""
+    if is_url(copy) or is_url(root):
+        raise ArgumentValueError(f"compare_to: two folders of this machine can be compared, not {copy} and {root}")
+    if not Path(copy).is_dir():
+        raise DatasetError(os.fspath(copy), "no such folder; compare_to is the folder that holds a good copy")
 
 
 def _offset(change: Change, old: Path, new: Path) -> int | None:
