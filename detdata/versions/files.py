@@ -29,7 +29,7 @@ from detdata.checks import as_int
 from detdata.versions.errors import DatasetError
 from detdata.versions.ignore import Symlinks
 from detdata.versions.names import to_system
-from detdata.versions.pieces import join_pieces
+from detdata.versions.pieces import Joiner, piece_digests
 
 _BLOCK = 1 << 19  # bytes of the buffer; 256 KiB to 1 MiB read equally fast, and larger ones fall out of the cache
 _SMALL = 1 << 16  # bytes up to which a file is read in one call
@@ -163,8 +163,11 @@ def digest_piece(
     on_bytes: OnBytes | None = None,
     expect: FileStat | None = None,
     symlinks: Symlinks = "follow",
+    piece_size: int = 0,
 ) -> bytes:
     """Return the digest of the bytes `start` … `stop` - 1 of a file. Arguments and errors as for `digest_file`.
+
+    piece_size: bytes; above 0 the digests of as many pieces of that size as there are, one after another.
 
     >>> import pathlib, tempfile
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "a"
@@ -179,16 +182,13 @@ def digest_piece(
         descriptor = _open(name, symlinks)
         try:
             before = _regular(descriptor, expect)
-            hasher = new_hasher(algorithm)
             os.lseek(descriptor, begin, os.SEEK_SET)
-            count = 0
-            for block in _blocks(descriptor, end - begin, on_bytes):
-                hasher.update(block)
-                count += len(block)
+            step = as_int(piece_size, "piece_size") or end - begin
+            digests = b"".join(piece_digests(_blocks(descriptor, end - begin, on_bytes), algorithm, step))
             _check_same(before, _values(os.fstat(descriptor)))
-            if count != end - begin:
+            if os.lseek(descriptor, 0, os.SEEK_CUR) != end:
                 raise _Trouble(f"ends before byte {end}: it was changed, or the piece is of another file")
-            return hasher.digest()
+            return digests or new_hasher(algorithm).digest()
         finally:
             os.close(descriptor)
     except (_Trouble, OSError) as error:
@@ -294,6 +294,11 @@ def _digest(
         or inode != before.st_ino
     ):
         _check_same(_values(before), _values(after))
+        if count > size:
+            raise _Trouble(
+                f"gives more bytes than the {size} that it says it has, though nothing changed it: it is no file at "
+                "rest, but made as it is read, like those in /proc and /sys; copy it, or exclude it by a pattern"
+            )
         raise _Trouble(f"changed while it was read: it has {size} bytes, and {count} came; {_QUIET}")
     return FileDigest(count, hex, dev, inode, mtime_ns, ctime_ns)
 
@@ -320,16 +325,13 @@ def _digest_plain(descriptor: int, algorithm: str, size: int, on_bytes: OnBytes 
 def _digest_tree(
     descriptor: int, algorithm: str, piece_size: int, size: int, on_bytes: OnBytes | None
 ) -> tuple[int, str]:
-    digests = []
-    count = 0
-    for start in range(0, size, piece_size):
-        hasher = new_hasher(algorithm)
-        for block in _blocks(descriptor, min(piece_size, size - start), on_bytes):
-            hasher.update(block)
-            count += len(block)
-        digests.append(hasher.digest())
-    count += sum(len(block) for block in _blocks(descriptor, 1, None))  # a file that grew is found here
-    return count, join_pieces(algorithm, piece_size, size, digests)
+    joiner = Joiner(algorithm, piece_size, size)
+    for digest in piece_digests(_blocks(descriptor, size, on_bytes), algorithm, piece_size):
+        joiner.add(digest)
+    for _ in _blocks(descriptor, 1, None):  # a file that grew is found here
+        pass
+    count = os.lseek(descriptor, 0, os.SEEK_CUR)
+    return count, joiner.hex() if joiner.taken == joiner.count else ""  # else it shrank, and the caller says so
 
 
 def _blocks(descriptor: int, limit: int, on_bytes: OnBytes | None) -> Iterator[memoryview]:

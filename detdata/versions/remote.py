@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -19,12 +20,13 @@ import numpy as np
 from detdata.algorithms import check_algorithm, new_hasher
 from detdata.arrays import Int64Array
 from detdata.checks import as_int
-from detdata.errors import ArgumentValueError, MissingExtra, UnknownFormat
+from detdata.errors import ArgumentValueError, MissingExtra
 from detdata.versions.errors import DatasetError
 from detdata.versions.ignore import IGNORE_FILE, Rules, filter_for, keeps_path, parse_ignore
 from detdata.versions.names import check_relative, clash_notes, printable, sort_order
 from detdata.versions.patterns import MAGIC, Glob, parse_glob
-from detdata.versions.pieces import join_pieces
+from detdata.versions.pieces import Joiner, piece_digests
+from detdata.versions.remote_tree import StoreErrors, StoreFile, refuse_odd, walk_store
 from detdata.versions.tree import HEAD_BYTES, MANIFEST_ENDINGS, is_manifest_head
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+(::[A-Za-z][A-Za-z0-9+.\-]+)*(://|::)")  # two letters: `C:` is a drive
@@ -76,9 +78,9 @@ def is_url(path: object) -> bool:
 def list_remote(url: str, rules: Rules) -> RemoteListing:
     """Return all files below `url` that `rules` make data of; a folder, one file, or a glob as in `select`.
 
-    Keys that end in a slash stand for folders and don't count; links don't exist there. Raises DatasetError if there is
-    nothing at `url`, for names that cannot be in a manifest and for what the store reports; MissingExtra (an
-    ImportError) without fsspec or its package for the protocol.
+    Raises DatasetError if there is nothing at `url`, for folders that cannot be listed, links, names that cannot be in
+    a manifest and whatever the store reports; MissingExtra (an ImportError) without fsspec or its package for the
+    protocol. Cost: see `walk_store`.
 
     >>> list_remote("memory://no-such-folder", Rules())
     Traceback (most recent call last):
@@ -86,30 +88,29 @@ def list_remote(url: str, rules: Rules) -> RemoteListing:
     """
     system, top, choice = _resolve(url)
     glob = parse_glob(choice)
-    with _Failures(url):
-        single = choice != "." and system.isfile(_join(top, choice))
-        found = {_join(top, choice): system.info(_join(top, choice))} if single else system.find(top, detail=True)
-    prefix = top.strip("/")
     rules_filter = filter_for(rules)
+
+    def enters(folder: str) -> bool:
+        if rules_filter is not None and not rules_filter.enters(folder):
+            return False
+        return choice == "." or (glob is not None and (glob.enters(folder) or _selects(glob, folder)))
+
+    with StoreErrors(url):
+        single = choice != "." and system.isfile(_join(top, choice))
+        one = [StoreFile(choice, _join(top, choice), system.info(_join(top, choice)))] if single else []
+    protocols = (system.protocol,) if isinstance(system.protocol, str) else tuple(system.protocol)
     paths, sizes, tags = [], [], []
-    for key, info in found.items():
-        path = key.lstrip("/").removeprefix(f"{prefix}/")
-        if path.endswith("/") or info.get("type") == "directory" or path == IGNORE_FILE:
-            continue
+    for file in one or walk_store(system, url, top, enters):
+        path = file.path
         wanted = single or choice == "." or (glob is not None and _selects(glob, path))
-        if not wanted or not keeps_path(rules_filter, path):
+        if path == IGNORE_FILE or not wanted or not keeps_path(rules_filter, path):
             continue
-        try:
-            check_relative(path)
-        except UnknownFormat as error:
-            raise DatasetError(url, f"{error}; rename it, or exclude it by a pattern") from error
-        if info.get("type", "file") != "file":
-            raise DatasetError(f"{url}/{path}", "is no regular file; move it away, or exclude it by a pattern")
-        if path.endswith(MANIFEST_ENDINGS) and is_manifest_head(_head(system, key)):
+        refuse_odd(file, url, protocols)
+        if path.endswith(MANIFEST_ENDINGS) and is_manifest_head(_head(system, file.key)):
             continue
         paths.append(path)
-        sizes.append(_size(info))
-        tags.append(_tag(info))
+        sizes.append(_size(file.info))
+        tags.append(_tag(file.info))
     order = sort_order(paths)
     paths = [paths[i] for i in order]
     root = system.unstrip_protocol(top)
@@ -127,7 +128,7 @@ def digest_remote(
 
     url: the `root` of a listing. piece_size and on_bytes as for `digest_file`. Picklable by its name, so an executor
     can run it elsewhere. Raises DatasetError if the file is gone, cannot be read or changes meanwhile. Memory: two
-    blocks of 8 MiB.
+    blocks of 8 MiB, and the digests of the pieces.
 
     >>> import fsspec
     >>> fsspec.filesystem("memory").pipe("/example/a", b"a")
@@ -140,28 +141,43 @@ def digest_remote(
     system, top = _connect(url)
     key = _join(top, path)
     name = f"{url.rstrip('/')}/{path}"
-    with _Failures(name):
-        before = _info(system, key)
+    count = 0
+
+    def counted(size: int) -> None:
+        nonlocal count
+        count += size
+        if on_bytes is not None:
+            on_bytes(size)
+
+    before = _info(system, key, name)
+    blocks = _blocks(system, key, name, counted)
+    if step:
+        digests = b"".join(piece_digests(blocks, algorithm, step))
+    else:
         hasher = new_hasher(algorithm)
-        digests: list[bytes] = []
-        count = 0
-        with system.open(key, "rb", block_size=_BLOCK) as file:
-            while data := file.read(min(_BLOCK, step - count % step) if step else _BLOCK):
-                hasher.update(data)
-                count += len(data)
-                if step and count % step == 0:
-                    digests.append(hasher.digest())
-                    hasher = new_hasher(algorithm)
-                if on_bytes is not None:
-                    on_bytes(len(data))
-        after = _info(system, key)
+        for block in blocks:
+            hasher.update(block)
+    after = _info(system, key, name)
     if before != after or before[0] not in {count, -1}:
         size = f"{before[0]} bytes before, {count} read, {after[0]} after"
         raise DatasetError(name, f"changed while it was read ({size}); go on when nothing writes to it")
-    if step and count % step:
-        digests.append(hasher.digest())
-    hex = join_pieces(algorithm, step, count, digests) if step else hasher.digest().hex()
-    return RemoteDigest(count, hex, before[1])
+    if step:
+        joiner = Joiner(algorithm, step, count)
+        joiner.add(digests)
+    return RemoteDigest(count, joiner.hex() if step else hasher.digest().hex(), before[1])
+
+
+def _blocks(system: Any, key: str, name: str, on_bytes: Callable[[int], None]) -> Iterator[bytes]:
+    with StoreErrors(name):
+        file = system.open(key, "rb", block_size=_BLOCK)
+    with file:
+        while True:
+            with StoreErrors(name):
+                data: bytes = file.read(_BLOCK)
+            if not data:
+                return
+            yield data
+            on_bytes(len(data))
 
 
 def read_remote_ignore(url: str) -> tuple[str, ...]:
@@ -175,27 +191,13 @@ def read_remote_ignore(url: str) -> tuple[str, ...]:
     except DatasetError:
         return ()  # listing it will tell
     name = f"{system.unstrip_protocol(top)}/{IGNORE_FILE}"
-    with _Failures(name):
-        if not system.isfile(_join(top, IGNORE_FILE)):
+    with StoreErrors(name):
+        try:
+            system.info(_join(top, IGNORE_FILE))  # `isfile` would say no where the answer is that nobody may know
+        except FileNotFoundError:
             return ()
         with system.open(_join(top, IGNORE_FILE), "rb") as file:
             return parse_ignore(file.read(_IGNORE_BYTES), name)
-
-
-class _Failures:
-    """Turns what a store reports, inside a `with`, into a DatasetError that names the URL."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, FileNotFoundError):
-            raise DatasetError(self._name, "is not there any more") from error
-        if isinstance(error, OSError) and not isinstance(error, DatasetError):
-            raise DatasetError(self._name, f"cannot be read ({error})") from error
 
 
 def _connect(url: str) -> tuple[Any, str]:
@@ -216,13 +218,15 @@ def _connect(url: str) -> tuple[Any, str]:
 def _resolve(url: str) -> tuple[Any, str, str]:
     """Return the file system, the folder in it that is the root, and what is chosen there: `.`, a name or a glob."""
     system, path = _connect(url)
-    with _Failures(url):
+    with StoreErrors(url):
         if system.isdir(path):
             return system, path, "."
         if system.exists(path):
             folder, _, name = path.rpartition("/")
             return system, folder, name
     if not MAGIC.search(path):
+        with StoreErrors(url), suppress(FileNotFoundError):
+            system.info(path)  # `exists` says no to whatever goes wrong
         raise DatasetError(url, "there is no such file or folder")
     parts = path.split("/")
     fixed = next(i for i, part in enumerate(parts) if MAGIC.search(part))
@@ -233,9 +237,10 @@ def _join(top: str, path: str) -> str:
     return f"{top.rstrip('/')}/{path}"
 
 
-def _info(system: Any, key: str) -> tuple[int, str]:
-    system.invalidate_cache(key)  # what a listing said some time ago is no witness
-    info = system.info(key)
+def _info(system: Any, key: str, name: str) -> tuple[int, str]:
+    with StoreErrors(name):
+        system.invalidate_cache(key)  # what a listing said some time ago is no witness
+        info = system.info(key)
     return _size(info), _tag(info)
 
 
@@ -256,7 +261,7 @@ def _tag_text(value: object) -> str:
 
 
 def _head(system: Any, key: str) -> bytes:
-    with _Failures(key), system.open(key, "rb") as file:
+    with StoreErrors(key), system.open(key, "rb") as file:
         return bytes(file.read(HEAD_BYTES))
 
 

@@ -107,8 +107,12 @@ def test_keys_that_are_no_paths_are_refused(memory, key):
 
 def test_marks_of_folders_do_not_count(memory, monkeypatch):
     url = upload(memory, PLAIN)
-    memory.store["/bucket/data/folder/"] = memory.store["/bucket/data/a.txt"]
+    memory.pipe("/bucket/empty", b"")
+    memory.store["/bucket/data/folder/"] = memory.store["/bucket/empty"]
     assert list_remote(url, Rules()).paths == sorted(PLAIN, key=str.encode)
+    memory.store["/bucket/data/folder/"] = memory.store["/bucket/data/a.txt"]
+    with pytest.raises(DatasetError, match="has content"):
+        list_remote(url, Rules())
 
 
 def test_the_ignore_file_at_the_root(memory):
@@ -155,7 +159,7 @@ def test_what_the_store_reports_is_named(memory, monkeypatch):
         digest_remote(url, "a.txt", "xxh3-128")
     with pytest.raises(DatasetError, match="not there"):
         digest_remote(url, "gone", "xxh3-128")
-    monkeypatch.setattr(type(memory), "find", fail)
+    monkeypatch.setattr(type(memory), "ls", fail)
     with pytest.raises(DatasetError, match="403"):
         list_remote(url, Rules())
 
