@@ -2,10 +2,8 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -197,26 +195,6 @@ def test_it_works_without_torch(folder):
     for arguments in (["hash", "data"], ["verify"], ["diff", "data.lock.json", "data"]):
         done = subprocess.run([sys.executable, "-c", NO_TORCH, *arguments], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, ""), done
-
-
-def test_ctrl_c_says_how_to_go_on_and_leaves_no_manifest(folder):
-    with (folder / "data/huge").open("wb") as file:
-        file.truncate(40 * 2**30)  # a hole: takes seconds to read, and no room
-    # A shell's background jobs, and what they start, have SIGINT ignored.
-    code = "import signal as s; s.signal(s.SIGINT, s.default_int_handler); from detdata.cli import main; main()"
-    command = [sys.executable, "-c", code, "hash", "data"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        time.sleep(2.5)
-        os.kill(process.pid, signal.SIGINT)
-        try:
-            out, err = process.communicate(timeout=30)
-        finally:
-            process.kill()
-
-    assert (process.returncode, out) == (130, "")
-    assert "--quick goes on from there" in err
-    assert "Traceback" not in err
-    assert not (folder / "data.lock.json").exists()
 
 
 def test_a_full_disk_or_read_only_folder_loses_nothing(folder, monkeypatch):

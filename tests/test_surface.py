@@ -41,7 +41,7 @@ COMMANDS = {
         "--algorithm", "--cache", "--content", "--exclude", "--help", "--include", "--json", "--no-cache",
         "--piece-size", "--quick", "--quiet", "--summary", "--symlinks", "--workers", "-a", "-h", "-q", "OLD", "NEW",
     },
-    "detdata merge": {"--help", "--output", "-h", "-o", "PARTS"},
+    "detdata merge": {"--help", "--json", "--output", "--quiet", "-h", "-o", "-q", "PARTS"},
     "detdata demo": {"--fault", "--help", "--json", "--kill-step", "--out", "--seed", "--small", "-h"},
 }  # fmt: skip
 
