@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from detdata.arrays import UInt64Array
 from detdata.checks import as_int
 from detdata.rows.build import node_of
 from detdata.rows.reading import Batch, Files, decoding, read_table
 from detdata.rows.report import keyed
-from detdata.rows.unordered import ROWS_AT_ONCE, values_of
+from detdata.rows.unordered import ROWS_AT_ONCE, Values, values_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ def first_row_differences(old_files: Files, new_files: Files, limit: int = 20) -
     count = 0
     while (size := min(old.ready(), new.ready())) > 0:
         unlike = np.stack(
-            [old.take(i, size) != new.take(i, size) for i in range(len(shared))] or [np.zeros(size, np.bool_)]
+            [old.take(i, size).differ(new.take(i, size)) for i in range(len(shared))] or [np.zeros(size, np.bool_)]
         )
         totals += unlike.sum(axis=1)[: len(shared)]
         rows = np.flatnonzero(unlike.any(axis=0))
@@ -129,9 +128,9 @@ class _Side:
             self._chunk, self._start = chunk, 0
         return self._chunk.rows - self._start
 
-    def take(self, column: int, rows: int) -> UInt64Array:
+    def take(self, column: int, rows: int) -> Values:
         """Return the values of the next rows."""
-        return self._chunk.values[column][self._start : self._start + rows]
+        return self._chunk.values[column].part(self._start, rows)
 
     def place(self, row: int) -> tuple[str, int]:
         """Return the file, and the row in it, of one of the rows that are ready."""
@@ -161,9 +160,9 @@ class _Side:
 
 
 class _Chunk(NamedTuple):
-    """Rows of one file. first: number of the first one in it; values: uint64[rows] of each column."""
+    """Rows of one file. first: number of the first one in it; values: `rows` of each column."""
 
     file: int
     first: int
     rows: int
-    values: list[UInt64Array]
+    values: list[Values]

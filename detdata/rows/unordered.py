@@ -1,4 +1,4 @@
-"""The order-free form: 64 bits for each row, added up twice.
+"""The order-free form: two numbers for each row, added up twice.
 
 A sum does not see the order of its terms, and, unlike an exclusive or, does see a row that is there twice. The second
 sum is over the same rows mixed once more, so that two changes which cancel out in one do not in the other. That is
@@ -8,6 +8,7 @@ good against accident; whoever wants to can make other rows with the same sums. 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +20,40 @@ from detdata.rows.hashing import as_bytes
 from detdata.rows.nodes import Bytes, Coded, Fixed, Lists, Missing, Node, bytes_objects
 
 ROWS_AT_ONCE = 8192  # so that what is mixed stays in the cache
-_NULL = np.uint64(0x6A09E667F3BCC908)  # stands for every null
+_NULL = np.uint64(0x6A09E667F3BCC908)  # the null word of a null itself
 _MASK = 2**64 - 1
+
+
+class Holes(NamedTuple):
+    """Which values are null, or have nulls inside. at: their places, ascending; words: uint64, what is null in each."""
+
+    at: Int64Array
+    words: UInt64Array
+
+
+class Values(NamedTuple):
+    """Each value in two numbers, so that no value is a null's: bits, uint64[size], and a null word, 0 without holes.
+
+    bits: those of a null are 0. holes: the null words that are not 0; None if all are.
+    """
+
+    bits: UInt64Array
+    holes: Holes | None
+
+    def differ(self, other: Values) -> npt.NDArray[np.bool_]:
+        """Return where two columns of as many values of one type have different ones, bool[size]."""
+        unlike: npt.NDArray[np.bool_] = self.bits != other.bits
+        if self.holes is not None or other.holes is not None:
+            unlike |= _dense(self.holes, unlike.size) != _dense(other.holes, unlike.size)
+        return unlike
+
+    def part(self, start: int, size: int) -> Values:
+        """Return `size` of the values, from `start` on."""
+        if self.holes is None:
+            return Values(self.bits[start : start + size], None)
+        first, last = np.searchsorted(self.holes.at, (start, start + size)).tolist()
+        holes = Holes(self.holes.at[first:last] - start, self.holes.words[first:last]) if last > first else None
+        return Values(self.bits[start : start + size], holes)
 
 
 class RowSums:
@@ -32,10 +65,18 @@ class RowSums:
         self._once = 0
         self._twice = 0
 
-    def update(self, rows: UInt64Array) -> None:
-        """Add rows, as `row_values` returns them."""
-        self._once = (self._once + int(rows.sum(dtype=np.uint64))) & _MASK
-        self._twice = (self._twice + int(mix64(rows ^ GOLDEN).sum(dtype=np.uint64))) & _MASK
+    def update(self, rows: Values) -> None:
+        """Add rows, as `row_values` returns them.
+
+        From v + n and v + 2n both numbers of a row can be told, so a row that is replaced by any other changes a sum.
+        """
+        once, twice = rows.bits, rows.bits
+        if rows.holes is not None:
+            once, twice = once.copy(), twice.copy()
+            once[rows.holes.at] += rows.holes.words
+            twice[rows.holes.at] += rows.holes.words + rows.holes.words
+        self._once = (self._once + int(once.sum(dtype=np.uint64))) & _MASK
+        self._twice = (self._twice + int(mix64(twice ^ GOLDEN).sum(dtype=np.uint64))) & _MASK
 
     def digest(self, rows: int, schema: bytes) -> str:
         """Return 128 bits, in hex, of the sums, the number of rows and the schema."""
@@ -43,44 +84,73 @@ class RowSums:
         return xxhash.xxh3_128_hexdigest(b"detdata.rows.unordered/1\0" + schema + numbers)
 
 
-def row_values(columns: Sequence[Node], rows: int) -> UInt64Array:
-    """Return 64 bits for each row, uint64[rows], of the values of all columns in it.
+def row_values(columns: Sequence[Node], rows: int) -> Values:
+    """Return two numbers for each of `rows` rows, of the values of all columns in it.
 
     Cost: about 10 ns a number and row, 0.1 to 0.3 µs a string or list that is not in a dictionary.
     """
     return _together([values_of(column) for column in columns], rows)
 
 
-def values_of(node: Node) -> UInt64Array:
-    """Return 64 bits for each value of a node, uint64[size]; equal values have equal bits, whatever the node's form.
+def values_of(node: Node) -> Values:
+    """Return two numbers for each value of a node; equal values have equal ones, whatever the node's form.
 
     Numbers of up to 8 bytes are their own bits, so only the values of one type can be compared.
     """
     if isinstance(node, Missing):
-        return np.full(node.size, _NULL)
+        return Values(np.zeros(node.size, np.uint64), _holes(np.arange(node.size), np.full(node.size, _NULL)))
     if isinstance(node, Coded):
-        values = values_of(node.values)[node.codes]
+        inner = values_of(node.values)
+        values = inner.bits[node.codes]
+        holes = None
+        if inner.holes is not None:
+            words = _dense(inner.holes, node.values.size)[node.codes]
+            holes = _holes(np.flatnonzero(words), words[words != 0])
     elif isinstance(node, Fixed):
-        values = node.values.astype(np.uint64) if node.values.ndim == 1 else _wide(node.values)
+        values = node.values.astype(np.uint64, copy=False) if node.values.ndim == 1 else _wide(node.values)
+        holes = None
     elif isinstance(node, Bytes):
-        values = _each(node.offsets, node.data)
+        values, holes = _each(node.offsets, node.data), None
     elif isinstance(node, Lists):
-        values = _list_values(node.child, node.offsets)
+        values, holes = _list_values(node.child, node.offsets)
     elif node.width is not None:
-        values = _list_values(node.children[0], np.arange(node.size + 1, dtype=np.int64) * node.width)
+        values, holes = _list_values(node.children[0], np.arange(node.size + 1, dtype=np.int64) * node.width)
     else:
-        values = _together([values_of(child) for child in node.children], node.size)
-    if node.nulls is not None:
-        values[node.nulls] = _NULL
-    return values
+        values, holes = _together([values_of(child) for child in node.children], node.size)
+    return Values(values, holes) if node.nulls is None else _without(values, holes, node.nulls)
 
 
-def _together(parts: list[UInt64Array], size: int) -> UInt64Array:
-    """Return one number for each row of several, each mixed with the place of its column."""
-    total = np.zeros(size, np.uint64)
-    for place, part in enumerate(parts):
-        total += mix64(part ^ _place(place))
-    return mix64(total)
+def _without(values: UInt64Array, holes: Holes | None, nulls: Int64Array) -> Values:
+    """Return the values with nulls at the places `nulls`, whatever was there."""
+    values = values.copy() if values.base is not None or not values.flags.writeable else values
+    values[nulls] = 0
+    if holes is None:
+        return Values(values, Holes(nulls, np.full(nulls.size, _NULL)))
+    words = _dense(holes, values.size)
+    words[nulls] = _NULL
+    return Values(values, _holes(np.flatnonzero(words), words[words != 0]))
+
+
+def _holes(at: Int64Array, words: UInt64Array) -> Holes | None:
+    return Holes(at, words) if at.size else None
+
+
+def _dense(holes: Holes | None, size: int) -> UInt64Array:
+    words = np.zeros(size, np.uint64)
+    if holes is not None:
+        words[holes.at] = holes.words
+    return words
+
+
+def _together(parts: list[Values], size: int) -> Values:
+    """Return the numbers of each row of several columns, each mixed with the place of its column."""
+    total, words = np.zeros(size, np.uint64), np.zeros(size, np.uint64)
+    for number, part in enumerate(parts):
+        place = _place(number)
+        total += mix64(part.bits ^ place)
+        if part.holes is not None:
+            words[part.holes.at] += mix64(part.holes.words ^ place)
+    return Values(mix64(total), _holes(np.flatnonzero(words), words[words != 0]))
 
 
 def _place(number: int) -> np.uint64:
@@ -105,23 +175,23 @@ def _each(edges: Int64Array, data: npt.NDArray[np.uint8]) -> UInt64Array:
     return np.fromiter(map(xxhash.xxh3_64_intdigest, bytes_objects(edges, data)), np.uint64, edges.size - 1)
 
 
-def _list_values(child: Node, edges: Int64Array) -> UInt64Array:
-    """Return a number for each list of children.
+def _list_values(child: Node, edges: Int64Array) -> tuple[UInt64Array, Holes | None]:
+    """Return the numbers of each list of children.
 
-    Numbers and binaries of a fixed width are hashed as the bytes that they are, null ones as zeros; the places of
-    null ones are then mixed in. Other children are hashed by their own 64 bits.
+    Numbers and binaries of a fixed width are hashed as the bytes that they are, null ones as zeros. Other children are
+    hashed by their own 64 bits. The null words of children are mixed with their places in the list.
     """
-    if not isinstance(child, Fixed):
-        return _each(edges * 8, as_bytes(values_of(child)))
-    width = child.values.itemsize if child.values.ndim == 1 else child.values.shape[1]
-    values = _each(edges * width, as_bytes(child.values))
-    return values if child.nulls is None else values ^ _null_places(child.nulls, edges)
-
-
-def _null_places(nulls: Int64Array, edges: Int64Array) -> UInt64Array:
-    """Return a number for each list of where its null children are; 0 if it has none."""
-    owner = np.searchsorted(edges, nulls, side="right") - 1
-    within = (nulls - edges[owner] + 1).astype(np.uint64)
-    total = np.zeros(edges.size - 1, np.uint64)
-    np.add.at(total, owner, mix64(within * GOLDEN))
-    return mix64(total)
+    if isinstance(child, Fixed):
+        width = child.values.itemsize if child.values.ndim == 1 else child.values.shape[1]
+        values = _each(edges * width, as_bytes(child.values))
+        holes = None if child.nulls is None else Holes(child.nulls, np.full(child.nulls.size, _NULL))
+    else:
+        inner = values_of(child)
+        values, holes = _each(edges * 8, as_bytes(inner.bits)), inner.holes
+    if holes is None:
+        return values, None
+    owner = np.searchsorted(edges, holes.at, side="right") - 1
+    places = mix64((holes.at - edges[owner] + 1).astype(np.uint64) * GOLDEN)
+    words = np.zeros(edges.size - 1, np.uint64)
+    np.add.at(words, owner, mix64(holes.words ^ places))
+    return values, _holes(np.flatnonzero(words), words[words != 0])

@@ -73,9 +73,13 @@ def ordered(schema, shapes, columns, rows, algorithm="xxh3-128", block=65536):
     return H[algorithm](data).hex()
 
 
+def place(number):
+    return mix64((number + 1) * GOLDEN & MASK)
+
+
 def v(shape, value):
     if value is None:
-        return NULL
+        return 0
     if shape[0] == "fixed" and shape[1] <= 8:
         return int.from_bytes(value, "little")
     if shape[0] == "fixed":
@@ -90,21 +94,36 @@ def v(shape, value):
     item = shape[-1]
     if item[0] == "fixed":
         data = b"".join(bytes(item[1]) if one is None else one for one in value)
-        nulls = sum(mix64((j + 1) * GOLDEN & MASK) for j, one in enumerate(value) if one is None) & MASK
-        return xxhash.xxh3_64(data, seed=0).intdigest() ^ mix64(nulls)
-    return xxhash.xxh3_64(b"".join(u64(v(item, one)) for one in value), seed=0).intdigest()
+    else:
+        data = b"".join(u64(v(item, one)) for one in value)
+    return xxhash.xxh3_64(data, seed=0).intdigest()
+
+
+def n(shape, value):
+    if value is None:
+        return NULL
+    if shape[0] in {"fixed", "bytes"}:
+        return 0
+    shapes = shape[1] if shape[0] == "struct" else [shape[-1]] * len(value)
+    return holes(shapes, value)
 
 
 def together(shapes, values):
-    terms = [
-        mix64(v(shape, value) ^ mix64((i + 1) * GOLDEN & MASK))
-        for i, (shape, value) in enumerate(zip(shapes, values, strict=True))
-    ]
+    terms = [mix64(v(shape, value) ^ place(i)) for i, (shape, value) in enumerate(zip(shapes, values, strict=True))]
     return mix64(sum(terms) & MASK)
 
 
+def holes(shapes, values):
+    words = [n(shape, value) for shape, value in zip(shapes, values, strict=True)]
+    return sum(mix64(word ^ place(i)) for i, word in enumerate(words) if word) & MASK
+
+
 def unordered(schema, shapes, columns, rows):
-    found = [together(shapes, [column[row] for column in columns]) for row in range(rows)]
-    A, B = sum(found) & MASK, sum(mix64(row ^ GOLDEN) for row in found) & MASK
+    A = B = 0
+    for row in range(rows):
+        values = [column[row] for column in columns]
+        value, word = together(shapes, values), holes(shapes, values)
+        A = (A + value + word) & MASK
+        B = (B + mix64((value + 2 * word & MASK) ^ GOLDEN)) & MASK
     data = b"detdata.rows.unordered/1\0" + schema_bytes(schema) + u64(rows) + u64(A) + u64(B)
     return H["xxh3-128"](data).hex()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from detdata.rows import RowsHasher, hasher
 from detdata.rows.build import node_of
 from detdata.rows.schema import schema_of
-from detdata.rows.unordered import values_of
+from detdata.rows.unordered import row_values, values_of
 from tests.rows import made, second
 
 BLOCK = 7  # so that small tables have many blocks
@@ -179,7 +179,8 @@ def test_a_large_dictionary_and_its_values_are_one():
     coded = pa.DictionaryArray.from_arrays(codes, values)
 
     assert one(values.take(codes)) == one(coded)
-    assert np.array_equal(values_of(node_of(coded, coded=True)), values_of(node_of(values.take(codes))))
+    found, expected = values_of(node_of(coded, coded=True)), values_of(node_of(values.take(codes)))
+    assert not found.differ(expected).any()
 
 
 def test_what_lies_under_a_null_is_no_view_and_is_not_followed():
@@ -215,3 +216,24 @@ def test_a_number_beyond_its_precision_is_refused_not_cut_off():
 
     with pytest.raises(ValueError, match="more digits"):
         one(array)
+
+
+FORBIDDEN = 0x6A09E667F3BCC908  # what stands for a null inside
+
+
+@pytest.mark.parametrize("value", [0, FORBIDDEN])
+@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: None if x is None else {"x": x}, lambda x: {"x": x}])
+def test_no_value_is_a_null(value, wrap):
+    some, null = pa.array([1, value], pa.uint64()), pa.array([1, None], pa.uint64())
+    kind = pa.struct([("x", pa.uint64())]) if wrap(1) != 1 else pa.uint64()
+    left, right = (pa.array(map(wrap, array.to_pylist()), kind) for array in (some, null))
+
+    assert one(left)[1] != one(right)[1]
+    assert values_of(node_of(left)).differ(values_of(node_of(right))).tolist() == [False, True]
+
+
+def test_a_row_of_null_has_the_bits_of_zero_alone_and_another_null_word():
+    null, zero = (row_values([node_of(pa.array([value], pa.uint64()))], 1) for value in (None, 0))
+
+    assert null.bits.tolist() == zero.bits.tolist()  # mixing is one-to-one: no other number has them
+    assert null.differ(zero).all()

@@ -69,7 +69,7 @@ GOLDEN = {
     "xxh3-128": "01aeb7f23c72704b5bf6d2f0c7651ab6",
     "sha256": "139b1a389eb26357ac1cdefbca0d10ae93374e4cb55de1ae664fb2202cde8fdc",
 }
-UNORDERED = "34f720d204ee28f0d944368711eb30ac"
+UNORDERED = "ed83b313925d175601b2b6a01cd5fa3b"
 
 
 @pytest.mark.parametrize("algorithm", GOLDEN)
