@@ -1,14 +1,17 @@
 """What people put into their CI is run here: the action's steps, the hooks' commands, the shell of the how-to."""
 
 import os
+import re
 import shlex
 import subprocess
 import sys
+import tomllib
 
 import pytest
 import yaml
 from click.testing import CliRunner
 
+import detdata
 from detdata.cli import main
 from tests.sources import ROOT
 from tests.test_docs import blocks_of
@@ -17,6 +20,7 @@ from tests.versions.trees import PLAIN, make_tree
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
 HOOKS = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
 HOWTO = ROOT / "docs" / "howto" / "verify_in_ci.md"
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 
 
 @pytest.fixture
@@ -50,10 +54,10 @@ def shell(folder, script, **variables):
     )  # fmt: skip
 
 
-def act(folder, **inputs):
-    """Run the action's verify step as GitHub does: inputs by their defaults, in variables."""
+def act(folder, *, step="Verify", **inputs):
+    """Run a step of the action as GitHub does: inputs by their defaults, in variables."""
     values = {name: str(given.get("default", "")) for name, given in ACTION["inputs"].items()} | inputs
-    (step,) = [step for step in ACTION["runs"]["steps"] if step.get("id") == "verify"]
+    (step,) = [known for known in ACTION["runs"]["steps"] if known.get("name") == step]
     variables = {
         name: values[text.removeprefix("${{ inputs.").removesuffix(" }}")] for name, text in step["env"].items()
     }
@@ -73,6 +77,26 @@ def test_the_action_fails_on_other_data_and_where_it_cannot_tell(project):
     assert act(project).returncode == 1
     assert "a.txt" in (project / "summary.md").read_text()
     assert act(project, manifest="none.lock.json").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("inputs", "wanted"),
+    [({}, VERSION), ({"version": "0.2.0"}, "0.2.0"), ({"version": "1; touch owned"}, "1; touch owned")],
+)
+def test_the_action_installs_the_release_that_its_tag_pins(project, inputs, wanted):
+    (project / "bin/python").write_text('#!/bin/sh\nprintf "%s\\n" "$@" > asked\n')
+
+    assert act(project, step="Install", **inputs).returncode == 0
+    assert (project / "asked").read_text().splitlines()[-1] == f"detdata=={wanted}"
+    assert not (project / "owned").exists()
+
+
+def test_no_release_forgets_a_version_that_is_written_down():
+    assert ACTION["inputs"]["version"]["default"] == VERSION == detdata.__version__
+    pins = re.findall(r"(?:detdata@|rev: )v([0-9][^\s]*)", HOWTO.read_text(encoding="utf-8"))
+    assert set(pins) == {VERSION}
+    shells = re.findall(r"pip install [\"']?detdata(\S*)", HOWTO.read_text(encoding="utf-8"))
+    assert set(shells) == {f"=={VERSION}"}
 
 
 @pytest.mark.parametrize("evil", ['"; touch owned; "', "$(touch owned)", "`touch owned`", "-o owned"])
@@ -129,6 +153,9 @@ def test_the_yaml_of_the_how_to_calls_what_there_is(project):
     assert shell(project, "\n".join(lines)).returncode == 1
 
 
-def test_every_command_has_help_and_says_its_exit_codes():
-    for name in ("hash", "verify", "diff", "merge"):
-        assert "Exit code: 0" in CliRunner().invoke(main, [name, "-h"]).output
+@pytest.mark.parametrize("name", ["hash", "verify", "diff", "merge"])
+def test_every_command_has_help_with_its_exit_codes_and_an_example(name):
+    text = CliRunner().invoke(main, [name, "-h"]).output
+    assert "Exit code: 0" in text
+    assert f"Example:\n    detdata {name} " in text
+    assert ("It cannot see" in " ".join(text.split())) == (name != "merge")  # what --quick misses
