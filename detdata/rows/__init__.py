@@ -2,14 +2,18 @@
 
 from detdata.rows.differences import RowDifference, RowDifferences, first_row_differences
 from detdata.rows.errors import RowsError
+from detdata.rows.faults import Faults, FileFault, find_faults, system_trouble
 from detdata.rows.hasher import RowsHasher, hash_rows
-from detdata.rows.reading import is_table
+from detdata.rows.reading import Batch, is_table
 from detdata.rows.report import BlockChange, RowsReport, compare_rows
 from detdata.rows.version import BLOCK_ROWS, RowsVersion
 
 __all__ = [
     "BLOCK_ROWS",
+    "Batch",
     "BlockChange",
+    "Faults",
+    "FileFault",
     "RowDifference",
     "RowDifferences",
     "RowsError",
@@ -17,7 +21,9 @@ __all__ = [
     "RowsReport",
     "RowsVersion",
     "compare_rows",
+    "find_faults",
     "first_row_differences",
     "hash_rows",
     "is_table",
+    "system_trouble",
 ]

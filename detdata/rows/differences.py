@@ -54,15 +54,22 @@ class RowDifferences:
         numbers = {"count": self.count, "old_rows": self.old_rows, "new_rows": self.new_rows}
         return {**numbers, "rows": rows, "columns": dict(self.columns)}
 
+    def lines(self) -> list[str]:
+        """Return what differs among the rows that both tables have, for people; nothing where no row does."""
+        if not self.count:
+            return []
+        where = ""
+        if self.rows:
+            file, row = self.rows[0].new
+            where = f", near row {row:,} of {file}"
+        lines = [f"{self.count:,} {'row' if self.count == 1 else 'rows'} changed{where}"]
+        lines += [f"  {row}" for row in self.rows]
+        if self.rows and self.count > len(self.rows):
+            lines.append(f"  … and {self.count - len(self.rows):,} more")
+        return lines
+
     def __str__(self) -> str:
-        lines = []
-        if self.count:
-            file, row = self.rows[0].new if self.rows else ("", 0)
-            where = f", near row {row:,} of {file}" if self.rows else ""
-            lines = [f"{self.count:,} {'row' if self.count == 1 else 'rows'} changed{where}"]
-            lines += [f"  {row}" for row in self.rows]
-            if self.rows and self.count > len(self.rows):
-                lines.append(f"  … and {self.count - len(self.rows):,} more")
+        lines = self.lines()
         if self.old_rows != self.new_rows:
             lines.append(f"number of rows: {self.old_rows:,} -> {self.new_rows:,}")
         return "\n".join(lines) or "no row differs"

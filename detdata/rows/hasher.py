@@ -11,7 +11,7 @@ from detdata.checks import as_int
 from detdata.rows.build import node_of
 from detdata.rows.hashing import prefixed
 from detdata.rows.ordered import ColumnBlock
-from detdata.rows.reading import Files, decoding, read_table
+from detdata.rows.reading import Batch, Files, decoding, read_table
 from detdata.rows.schema import Schema
 from detdata.rows.unordered import ROWS_AT_ONCE, RowSums, row_values
 from detdata.rows.version import BLOCK_ROWS, MARK, RowsVersion
@@ -25,6 +25,7 @@ def hash_rows(
     unordered: bool = True,
     stop: int | None = None,
     progress: Callable[[int], None] | None = None,
+    on_batch: Callable[[Batch], None] | None = None,
 ) -> RowsVersion:
     """Return the version of the rows of tables, one file's after another's.
 
@@ -32,7 +33,7 @@ def hash_rows(
     .csv .tsv .jsonl .ndjson, the last four also with .gz or .zst. algorithm: "xxh3-128", "sha256" or "blake3".
     columns: those that count, or None for all. unordered: whether to make the order-free digest too, which costs more
     than the ordered one. stop: give also, as `.prefix`, the version of the first `stop` rows alone (None if there are
-    fewer). progress: called after each batch with the number of rows so far.
+    fewer). progress: called after each batch with the number of rows so far; on_batch: with the batch itself.
 
     How the rows are stored does not count: row groups, record batches, compression, encodings, dictionaries, the width
     of offsets, what lies under a null, how the rows are spread over files. Values, names, order and types of columns,
@@ -62,6 +63,8 @@ def hash_rows(
                 prefix = _version(hasher, files, counts)
         if progress is not None:
             progress(hasher.rows)
+        if on_batch is not None:
+            on_batch(batch)
     return replace(_version(hasher, files, counts), prefix=prefix)
 
 

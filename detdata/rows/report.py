@@ -5,13 +5,17 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from detdata.errors import ArgumentValueError
 from detdata.rows.schema import Schema
 from detdata.rows.version import RowsVersion
+
+if TYPE_CHECKING:
+    from detdata.rows.differences import RowDifferences
+    from detdata.rows.faults import FileFault
 
 _Key: TypeAlias = tuple[str, int]  # name of a column, and how many of that name come before it
 
@@ -41,10 +45,14 @@ class BlockChange:
 class RowsReport:
     """What compare_rows found. Rows count from 0.
 
-    kind: "same", "reordered" (the same rows in another order), "grown" (more rows after the old ones) or "changed".
+    kind: "same", "reordered" (the same rows in another order), "grown" (more rows after the old ones), "longer" (more
+    rows, and nothing that contradicts growth, but the last `unproved` old ones cannot be compared by the records
+    alone), "changed", or "unreadable" (the new files are not one table; then there is no new digest).
+    unchanged: how many first rows are known to be the old ones; unproved: how many of the old ones nobody looked at.
     added, removed: columns, (name, type). retyped: (name, old type, new type). renamed: (old, new) of columns with the
     same values under another name. moved: whether columns that both have come in another order. blocks: where values of
-    columns that both have differ, block by block.
+    columns that both have differ, block by block. differences: the very rows, where both tables were at hand.
+    faults: the files that keep the new ones from being one table.
     """
 
     kind: str
@@ -58,6 +66,10 @@ class RowsReport:
     renamed: tuple[tuple[str, str], ...] = ()
     moved: bool = False
     blocks: tuple[BlockChange, ...] = ()
+    unchanged: int = 0
+    unproved: int = 0
+    differences: RowDifferences | None = None
+    faults: tuple[FileFault, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -65,15 +77,69 @@ class RowsReport:
         return self.kind == "same"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as plain JSON."""
-        record = asdict(self)
-        for name in ("added", "removed", "retyped", "renamed"):
-            record[name] = [list(item) for item in record[name]]
-        record["blocks"] = [{**block, "columns": list(block["columns"])} for block in record["blocks"]]
-        return {"ok": self.ok, **record}
+        """Return all of it as plain JSON.
+
+        `changed` says where values differ, an item a place and column: from `row` of `file` on, among `rows` rows (1
+        where the rows themselves were compared, else those of a block). `count`: rows that differ, null where that is
+        unknown. `schema`: an item a column that changed; `file` is null where all files have the new columns.
+        """
+        return {
+            "ok": self.ok,
+            "kind": self.kind,
+            "old_rows": self.old_rows,
+            "new_rows": self.new_rows,
+            "old_digest": self.old_digest,
+            "new_digest": self.new_digest or None,
+            "same_rows_other_order": self.kind == "reordered",
+            "unchanged": self.unchanged,
+            "unproved": self.unproved,
+            "changed": [] if self.kind == "reordered" else self._places(),
+            "count": None if self.differences is None else self.differences.count,
+            "schema": self._columns(),
+            "unreadable": [{"file": fault.file, "reason": fault.reason} for fault in self.faults],
+            **{
+                name: [list(item) for item in getattr(self, name)]
+                for name in ("added", "removed", "retyped", "renamed")
+            },
+            "moved": self.moved,
+            "blocks": [_block(block) for block in self.blocks],
+            "differences": None if self.differences is None else self.differences.to_dict(),
+        }
+
+    def _places(self) -> list[dict[str, Any]]:
+        if self.differences is not None:
+            found = [(*row.new, 1, row.columns) for row in self.differences.rows]
+        else:
+            found = [(block.file, block.file_row, block.rows, block.columns) for block in self.blocks]
+        return [
+            {"file": file, "row": row, "rows": rows, "column": column}
+            for file, row, rows, columns in found
+            for column in columns
+        ]
+
+    def _columns(self) -> list[dict[str, Any]]:
+        changes: list[tuple[str | None, str, str | None, str | None, str | None]] = []
+        parts: list[tuple[str | None, RowsReport | FileFault]] = [(None, self)]
+        for file, part in (*parts, *((fault.file, fault) for fault in self.faults)):
+            changes += [(file, "retyped", name, old, new) for name, old, new in part.retyped]
+            changes += [(file, "added", name, None, new) for name, new in part.added]
+            changes += [(file, "removed", name, old, None) for name, old in part.removed]
+        changes += [(None, "renamed", new, old, new) for old, new in self.renamed]
+        changes += [(None, "moved", None, None, None)] if self.moved else []
+        return [dict(zip(("file", "change", "column", "old", "new"), change, strict=True)) for change in changes]
 
     def __str__(self) -> str:
-        lines = [_SUMMARIES[self.kind].format(old=self.old_rows, new=self.new_rows, more=self.new_rows - self.old_rows)]
+        numbers = {
+            "old": self.old_rows,
+            "new": self.new_rows,
+            "more": self.new_rows - self.old_rows,
+            "first": self.unchanged,
+            "rest": self.unproved,
+        }
+        lines = [_SUMMARIES[self.kind].format(**numbers)]
+        if self.kind == "longer":
+            lines += [_PROVED.format(**numbers)] if self.unchanged else []
+            lines.append(_UNPROVED.format(**numbers))
         if self.kind == "changed" and self.old_rows != self.new_rows:
             lines.append(f"number of rows: {self.old_rows:,} -> {self.new_rows:,}")
         lines += _listed(f"column {name} changed type: {old} -> {new}" for name, old, new in self.retyped)
@@ -84,23 +150,31 @@ class RowsReport:
             lines.append("columns come in another order")
         if self.kind == "changed":
             lines += _listed(map(str, self.blocks))
+            lines += [] if self.differences is None else self.differences.lines()
+        lines += _listed(map(str, self.faults))
         return "\n  ".join(lines)
 
 
+_LISTS = ("added", "removed", "retyped", "renamed")
 _SUMMARIES = {
     "same": "same rows ({new:,})",
     "reordered": "same rows in another order ({new:,})",
     "grown": "{more:,} rows were added after the {old:,} that there were",
+    "longer": "{more:,} rows more than the {old:,} that there were",
     "changed": "rows changed",
+    "unreadable": "the files cannot be read as one table",
 }
+_PROVED = "the first {first:,} are as before, by the marks of their blocks"
+_UNPROVED = "of the other {rest:,} old rows two manifests cannot tell: verify the older one against the data"
 
 
 def compare_rows(old: RowsVersion, new: RowsVersion, prefix: RowsVersion | None = None) -> RowsReport:
     """Return in what `new` differs from `old`.
 
     prefix: the version of the first `old.rows` rows of the new files, `hash_rows(…, stop=old.rows).prefix`, by which
-    growth is told from change; if it is not given, `new.prefix` is taken. Raises ValueError for versions made by
-    different algorithms. Cost: O(blocks and columns); no file is read.
+    growth is told from change; if it is not given, `new.prefix` is taken. Without either the marks of whole blocks (64
+    bits a column) have to do: they prove growth where the old rows fill their blocks, and else the kind is "longer".
+    Raises ValueError for versions made by different algorithms. Cost: O(blocks and columns); no file is read.
 
     >>> old = RowsVersion("xxh3-128", (("a", "int8"),), 0, "0" * 32, "0" * 32)
     >>> print(compare_rows(old, old))
@@ -114,14 +188,33 @@ def compare_rows(old: RowsVersion, new: RowsVersion, prefix: RowsVersion | None 
 
 
 def _kind(old: RowsVersion, new: RowsVersion, prefix: RowsVersion | None) -> str:
-    if old.schema == new.schema:
-        if (old.digest, old.rows) == (new.digest, new.rows):
-            return "same"
-        if old.rows == new.rows and old.unordered == new.unordered != "":
-            return "reordered"
-        if old.rows == 0 or (prefix is not None and (old.digest, old.rows) == (prefix.digest, prefix.rows)):
-            return "grown"
-    return "changed"
+    if old.schema != new.schema:
+        return "changed"
+    if (old.digest, old.rows) == (new.digest, new.rows):
+        return "same"
+    if old.rows == new.rows and old.unordered == new.unordered != "":
+        return "reordered"
+    if old.rows == 0:
+        return "grown"
+    if prefix is not None and prefix.rows == old.rows:
+        return "grown" if prefix.digest == old.digest else "changed"
+    whole = old.rows // old.block_rows
+    if new.rows <= old.rows or _same_blocks(old, new) < whole:
+        return "changed"
+    return "grown" if whole * old.block_rows == old.rows else "longer"
+
+
+def _same_blocks(old: RowsVersion, new: RowsVersion) -> int:
+    """Return how many first blocks, all of them whole in both, have the same marks."""
+    most = min(old.rows, new.rows) // old.block_rows
+    pairs = zip(old.blocks[:most], new.blocks[:most], strict=True)
+    return next((number for number, (was, now) in enumerate(pairs) if was != now), most)
+
+
+def _unchanged(kind: str, old: RowsVersion, new: RowsVersion) -> int:
+    if kind in {"same", "grown"}:
+        return old.rows
+    return _same_blocks(old, new) * old.block_rows if old.schema == new.schema else 0
 
 
 def _changes(kind: str, old: RowsVersion, new: RowsVersion) -> RowsReport:
@@ -129,6 +222,7 @@ def _changes(kind: str, old: RowsVersion, new: RowsVersion) -> RowsReport:
     was, now = ({key: v.schema[i][1] for key, i in places.items()} for v, places in ((old, before), (new, after)))
     both = [key for key in before if key in after]
     twins = _twins(old, new)
+    unchanged = _unchanged(kind, old, new)
     return RowsReport(
         kind=kind,
         old_rows=old.rows,
@@ -140,8 +234,10 @@ def _changes(kind: str, old: RowsVersion, new: RowsVersion) -> RowsReport:
         retyped=tuple((key[0], was[key], now[key]) for key in both if was[key] != now[key]),
         renamed=tuple((one[0], other[0]) for one, other in twins.items()),
         moved=both != [key for key in after if key in before],
+        unchanged=unchanged,
+        unproved=old.rows - unchanged if kind == "longer" else 0,
         blocks=()
-        if kind in {"same", "grown"}
+        if kind in {"same", "grown", "longer"}
         else _blocks(old, new, [(key[0], before[key], after[key]) for key in both if was[key] == now[key]]),
     )
 
@@ -179,6 +275,11 @@ def _blocks(old: RowsVersion, new: RowsVersion, columns: Sequence[tuple[str, int
             place = (new.files[file][0], first - (ends[file] - new.files[file][1]))
             changes.append(BlockChange(first, min(new.block_rows, new.rows - first), *place, names))
     return tuple(changes)
+
+
+def _block(block: BlockChange) -> dict[str, Any]:
+    whole = {name: getattr(block, name) for name in ("row", "rows", "file", "file_row")}
+    return {**whole, "columns": list(block.columns)}
 
 
 def keyed(schema: Schema) -> dict[_Key, int]:

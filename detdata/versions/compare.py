@@ -12,9 +12,9 @@ from detdata.versions.manifest import Manifest
 from detdata.versions.means import Means
 from detdata.versions.remote import is_url
 from detdata.versions.report import Report
-from detdata.versions.scan import Scan, scan_paths
+from detdata.versions.scan import scan_paths
 from detdata.versions.tree import HEAD_BYTES, MANIFEST_ENDINGS, is_manifest_head
-from detdata.versions.verify import scan_as, verify_manifest, with_offsets
+from detdata.versions.verify import scan_as, verify_manifest, with_offsets, with_scans
 
 
 def compare(old: str, new: str, *, ways: Mapping[str, Any], means: Means) -> Report:
@@ -30,26 +30,16 @@ def compare(old: str, new: str, *, ways: Mapping[str, Any], means: Means) -> Rep
         return verify_manifest(before, new, means)
     if after is not None:
         scan = scan_as(after, old, means)
-        return replace(diff(scan.manifest, after), read=scan.read, trusted=scan.trusted)
+        return with_scans(diff(scan.manifest, after), means, scan)
     first, second = (scan_paths(side, means=means, **ways) for side in (old, new))
-    report = replace(
-        diff(first.manifest, second.manifest),
-        read=first.read + second.read,
-        trusted=first.trusted + second.trusted,
-        notes=(*first.notes, *second.notes),
-    )
+    report = with_scans(diff(first.manifest, second.manifest), means, first, second)
     if report.ok or is_url(old) or is_url(new):
         return report
     if report.rows is None:
         return replace(report, changed=with_offsets(report.changed, first.root, second.root))
-    return replace(report, notes=(*report.notes, *_changed_rows(first, second))) if report.rows.blocks else report
+    from detdata.versions.verify_rows import first_rows
 
-
-def _changed_rows(first: Scan, second: Scan) -> list[str]:
-    from detdata.rows import first_row_differences
-
-    old, new = ([(path, f"{scan.root}/{path}") for path in scan.manifest.paths] for scan in (first, second))
-    return str(first_row_differences(old, new)).splitlines()
+    return first_rows(report, (first.root, first.manifest), (second.root, second.manifest))
 
 
 def _manifest(text: str) -> Manifest | None:

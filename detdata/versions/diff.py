@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
-from detdata.errors import ArgumentValueError
+from detdata.checks import brief
+from detdata.errors import ArgumentTypeError, ArgumentValueError
 from detdata.versions.names import path_key, printable
 from detdata.versions.report import Change, Report
 
@@ -25,6 +26,10 @@ def diff(old: Manifest, new: Manifest) -> Report:
     Raises ValueError if they were not made in the same way, so that their digests cannot be compared. Costs some
     0.4 µs a file, less where the lists of files are the same.
     """
+    if not isinstance(new, type(old)):
+        raise ArgumentTypeError(
+            f"other must be a Manifest, got {brief(new)} of type {type(new).__name__}; Manifest.load(path) reads one"
+        )
     check_comparable(old, new)
     runs, gone, came = _align(old.paths, new.paths)
     changed = [change for run in runs for change in _changes(old, new, *run)]

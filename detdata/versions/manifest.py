@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from detdata.algorithms import ALGORITHMS, digest_size, join_digest
 from detdata.checks import brief
-from detdata.errors import UnknownFormat
+from detdata.errors import ArgumentTypeError, UnknownFormat
 from detdata.versions.columns import FILE, check_columns, digest_columns
 from detdata.versions.diff import diff
 from detdata.versions.ignore import Rules
 from detdata.versions.manifest_file import parse, render
 from detdata.versions.manifest_io import read_text, write_text
-from detdata.versions.means import HashProgress, Means
+from detdata.versions.means import HashProgress, Means, check_path
 from detdata.versions.names import check_relative, printable, sort_order
 from detdata.versions.report import Report
 
@@ -134,6 +134,7 @@ class Manifest:
         Raises UnknownFormat (a ValueError) if it is no manifest, of another version, edited or torn; DatasetError (an
         OSError) if it cannot be read. Some 1.5 µs a file of the dataset.
         """
+        check_path(path, "path", "of a manifest file such as 'data.lock.json'")
         source = os.fspath(path)
         return cls._parsed(read_text(source), source, Path(path))
 
@@ -145,6 +146,11 @@ class Manifest:
         >>> Manifest.from_text(manifest.to_text()) == manifest
         True
         """
+        if not isinstance(text, str):
+            raise ArgumentTypeError(
+                f"text must be the text of a manifest, got {brief(text)} of type {type(text).__name__}; "
+                "Manifest.load(path) reads a file"
+            )
         return cls._parsed(text, "the text", None)
 
     @classmethod
@@ -208,9 +214,10 @@ class Manifest:
         root: the folder that was hashed, wherever it lies now, or an fsspec URL. Every byte is read, unless quick: then
         files whose device, inode, size, mtime and ctime are those of the last time are trusted, by the digests in the
         folder `cache` (by default the user's own). That doesn't see a change made with the clock moved or behind the
-        file system's back; `report.trusted` counts them. executor, progress: as for `hash_dataset`. compare_to: a good
-        copy of the data, to say at which byte a changed file begins to differ.
-        Raises DatasetError (an OSError) for what cannot be listed or read; ValueError.
+        file system's back; `report.trusted_files` names them. executor, progress: as for `hash_dataset`. compare_to: a
+        good copy of the data, to say at which byte a changed file begins to differ, or which rows do.
+        Where the content is rows, files that cannot be read as one table any more are differences, with the reason.
+        Raises DatasetError (an OSError) for what cannot be listed or read; ValueError, TypeError.
 
         >>> import pathlib, tempfile
         >>> from detdata import hash_dataset

@@ -6,7 +6,10 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from os import PathLike
+from pathlib import Path
 
+from detdata.checks import as_int, brief
+from detdata.errors import ArgumentTypeError, ArgumentValueError
 from detdata.versions.ignore import Rules
 
 
@@ -43,7 +46,8 @@ class Means:
     """With what it is hashed: nothing of it changes a digest.
 
     executor: None for threads of this process. cache: folder of remembered digests, or None; quick: trust them, not
-    only write them. workers: large files read at a time. exclude_files: absolute paths of files that are no data.
+    only write them. workers: large files (tables, where the content is rows) read at a time. exclude_files: absolute
+    paths of files that are no data. Raises TypeError, ValueError for what cannot be used.
     """
 
     executor: Executor | None = None
@@ -52,3 +56,40 @@ class Means:
     workers: int | None = None
     progress: Callable[[HashProgress], None] | None = None
     exclude_files: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.executor is not None and not (isinstance(self.executor, Executor)):
+            raise ArgumentTypeError(
+                "executor must be a concurrent.futures.Executor, such as ThreadPoolExecutor(4), or None for threads of "
+                f"this process; got {_told(self.executor)}"
+            )
+        if self.workers is not None:
+            as_int(self.workers, "workers", low=1, why="; None lets detdata choose")
+        if self.progress is not None and not callable(self.progress):
+            raise ArgumentTypeError(
+                f"progress must be a function of one HashProgress, or None; got {_told(self.progress)}"
+            )
+        if self.cache is not None:
+            check_path(self.cache, "cache", "a folder for digests, or None to remember none")
+            if Path(self.cache).is_file():
+                raise ArgumentValueError(
+                    f"cache must be a folder, and {brief(str(self.cache))} is a file; name another place, or None"
+                )
+
+
+def check_path(value: object, name: str, what: str) -> None:
+    """Raise TypeError or ValueError unless `value` is a path of text; `what` says what it is for.
+
+    >>> check_path("data", "root", "the folder that was hashed")
+    """
+    if not isinstance(value, (str, PathLike)):
+        raise ArgumentTypeError(f"{name} must be a path, {what}; got {_told(value)}")
+    text = value if isinstance(value, str) else value.__fspath__()
+    if not isinstance(text, str):
+        raise ArgumentTypeError(f"{name} must be a path of text, {what}; got {_told(value)}: use os.fsdecode")
+    if not text or "\0" in text:
+        raise ArgumentValueError(f"{name} must be a path, {what}; {brief(text)} is none")
+
+
+def _told(value: object) -> str:
+    return f"{brief(value)} of type {type(value).__name__}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
 import numpy as np
@@ -30,6 +30,8 @@ def merge(parts: Sequence[Manifest]) -> Manifest:
     >>> merge([second, first]) == Manifest.build(["a", "b"], [5, 6], ["1" * 32, "2" * 32])
     True
     """
+    if isinstance(parts, Manifest) or not isinstance(parts, Iterable):
+        raise ArgumentTypeError(f"parts must be a list of manifests, got {brief(parts)}; give those of all parts")
     parts = list(parts)
     numbers = _numbers(parts)
     first = parts[0]

@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
+from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 
 from detdata.algorithms import check_algorithm
 from detdata.arrays import Int64Array
-from detdata.checks import as_int
+from detdata.checks import as_int, brief
 from detdata.errors import ArgumentTypeError, ArgumentValueError
 from detdata.versions.cache import DigestCache
 from detdata.versions.columns import encode_paths, listing_digest
-from detdata.versions.errors import DatasetError
-from detdata.versions.files import stat_file
 from detdata.versions.ignore import IGNORE_FILE, Symlinks, filter_for, keeps_path, read_ignore
 from detdata.versions.jobs import Way, digest_all, digest_urls
 from detdata.versions.manifest import CONTENTS, Manifest
-from detdata.versions.means import HashProgress, Means, Ways
+from detdata.versions.means import Means, Ways
+from detdata.versions.meter import Meter
 from detdata.versions.names import printable, to_system
-from detdata.versions.remote import is_url, list_remote, read_remote_ignore
+from detdata.versions.patterns import MAGIC, parse_glob
+from detdata.versions.pieces import check_piece_size
+from detdata.versions.remote import RemoteListing, is_url, list_remote, read_remote_ignore
+from detdata.versions.unfinished import Unfinished
 from detdata.versions.walk import Listing, Rules, Selection, list_files, select
 
 Paths: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]]
@@ -37,13 +39,27 @@ _ALWAYS = np.iinfo(np.int64).max
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A manifest and how it came about: files read, files taken from the cache, notes for people, where the data is."""
+    """A manifest and how it came about.
+
+    read_files, trusted_files: paths of files read, and of those taken from the cache. notes: for people. root: where
+    the data is.
+    """
 
     manifest: Manifest
-    read: int
-    trusted: int
+    read_files: tuple[str, ...]
+    trusted_files: tuple[str, ...]
     notes: tuple[str, ...]
     root: str
+
+    @property
+    def read(self) -> int:
+        """How many files were read."""
+        return len(self.read_files)
+
+    @property
+    def trusted(self) -> int:
+        """How many files were taken from the cache."""
+        return len(self.trusted_files)
 
 
 def scan_paths(
@@ -63,10 +79,9 @@ def scan_paths(
     if content not in CONTENTS:
         raise ArgumentValueError(f"content must be one of {', '.join(CONTENTS)}; got {content!r}")
     rules = Rules(include=_patterns(include, "include"), exclude=_patterns(exclude, "exclude"), symlinks=symlinks)
-    ways = Ways(algorithm, content, as_int(piece_size, "piece_size"), rules)
+    ways = Ways(algorithm, content, check_piece_size(piece_size), rules)
     share = _part(part)
-    if content == "rows" and (share or ways.piece_size):
-        raise ArgumentValueError("content='rows' counts rows over all files in order: it takes no part or piece_size")
+    _check_rows(ways, share)
     url = _url(paths)
     if url is not None:
         if share is not None:
@@ -93,7 +108,8 @@ def scan_listing(
     """Hash what is listed. part: (i, n), every n-th file. stop: so many first rows get a version of their own."""
     root = str(chosen.root)
     if ways.content == "rows":
-        return _scan_rows(root, chosen.select, listing, ways, stop)
+        _check_rows(ways, part)
+        return _scan_rows(chosen, listing, ways, means, stop)
     first, step = part or (1, 1)
     paths, stats, kinds = listing.paths[first - 1 :: step], listing.stats[first - 1 :: step], listing.kinds
     run = _Run(chosen, paths, stats, ways, means)
@@ -109,7 +125,19 @@ def scan_listing(
         select=chosen.select,
         part=None if part is None else (*part, listing_digest(encode_paths(listing.paths), listing.stats[:, 2])),
     )
-    return Scan(manifest, len(run.todo), run.trusted, listing.notes, root)
+    return _scan(manifest, run.todo, listing.notes, root)
+
+
+def _scan(manifest: Manifest, read: Sequence[int], notes: tuple[str, ...], root: str) -> Scan:
+    """Return the scan in which the files of the indexes `read` were read, and the others trusted."""
+    paths = manifest.paths
+    if len(read) == len(paths):  # the tuple that is there, not another one
+        return Scan(manifest, paths, (), notes, root)
+    if not read:
+        return Scan(manifest, (), paths, notes, root)
+    those = set(read)
+    trusted = tuple(path for i, path in enumerate(paths) if i not in those)
+    return Scan(manifest, tuple(paths[i] for i in sorted(those)), trusted, notes, root)
 
 
 class _Run:
@@ -121,10 +149,12 @@ class _Run:
         self.paths, self.stats, self.means = paths, stats, means
         self.sizes: list[int] = stats[:, 2].tolist()
         self.cache: DigestCache | None = None
+        self.unfinished: Unfinished | None = None
         self.hexes: list[str | None] = [None] * len(paths)
         if means.cache is not None:
             key = (os.path.realpath(root), *chosen.select, repr(ways.rules), str(ways.piece_size), sys.platform)
             self.cache = DigestCache.of(means.cache, key, ways.algorithm)
+            self.unfinished = Unfinished(Path(means.cache), ways.algorithm, ways.piece_size, means.quick)
             if means.quick:
                 self.hexes = self.cache.look_up(paths, stats)
         self.todo = [i for i, hex in enumerate(self.hexes) if hex is None]
@@ -147,6 +177,7 @@ class _Run:
                 executor=self.means.executor,
                 workers=self.means.workers,
                 on_bytes=None if self.means.progress is None else self.meter.add,
+                unfinished=self.unfinished,
             )
         finally:
             if self.todo:
@@ -168,33 +199,15 @@ class _Run:
                 known = self.cache.look_up(self.paths, self.stats)
                 hexes = [hex or old for hex, old in zip(hexes, known, strict=True)]
             self.cache.remember(self.paths, self.stats, hexes, read_at)
+        if self.unfinished is not None:
+            self.unfinished.sweep()  # only now: a file's digest is remembered before its pieces are forgotten
         self.saved_at = time.monotonic()
 
 
-class Meter:
-    """Counts files and bytes, whichever thread reads them, and tells the user's function."""
+def _scan_rows(chosen: Selection, listing: Listing, ways: Ways, means: Means, stop: int | None) -> Scan:
+    from detdata.versions.tables import hash_tables  # with pyarrow and its kin: not for those who hash bytes
 
-    def __init__(self, means: Means, files: int, size: int, trusted: int) -> None:
-        self.files, self.total_files, self.trusted = trusted, files, trusted
-        self.bytes, self.total_bytes = 0, size
-        self._tell = means.progress
-        self._lock = threading.Lock()
-
-    def add(self, count: int) -> None:
-        """Count bytes."""
-        with self._lock:
-            self.bytes += count
-            if self._tell is not None:
-                self._tell(HashProgress(self.files, self.total_files, self.bytes, self.total_bytes, self.trusted))
-
-
-def _scan_rows(root: str, chosen: tuple[str, ...], listing: Listing, ways: Ways, stop: int | None) -> Scan:
-    from detdata.rows import hash_rows  # with pyarrow.parquet and its kin: not for those who hash bytes
-
-    version = hash_rows([(path, f"{root}/{path}") for path in listing.paths], ways.algorithm, stop=stop)
-    for path, before in zip(listing.paths, listing.stats.tolist(), strict=True):
-        if tuple(before) != stat_file(f"{root}/{path}"):
-            raise DatasetError(f"{root}/{path}", "changed while it was read; go on when nothing writes to it")
+    version, trusted = hash_tables(chosen, listing, ways, means, stop=stop)
     manifest = Manifest.build(
         listing.paths,
         [rows for _, rows in version.files],
@@ -202,20 +215,25 @@ def _scan_rows(root: str, chosen: tuple[str, ...], listing: Listing, ways: Ways,
         algorithm=ways.algorithm,
         content="rows",
         rules=ways.rules,
-        select=chosen,
+        select=chosen.select,
         rows=version,
     )
-    return Scan(manifest, len(listing.paths), 0, listing.notes, root)
+    return _scan(manifest, () if trusted else range(len(manifest)), listing.notes, str(chosen.root))
 
 
-def scan_url(url: str, ways: Ways, means: Means) -> Scan:
-    """Hash what lies behind a URL. Nothing of it is remembered: a store's own tags are no proof of content."""
+def scan_url(url: str, ways: Ways, means: Means, chosen: tuple[str, ...] = (".",)) -> Scan:
+    """Hash what lies behind a URL, or of it what `chosen` selects (as in a manifest).
+
+    Nothing of it is remembered: a store's own tags are no proof of content.
+    """
     if ways.content == "rows":
         raise ArgumentValueError(
             f"content='rows' needs files of this machine, got {url}; copy them, or hash their bytes"
         )
     listing = list_remote(url, ways.rules)
-    if not listing.paths:
+    if chosen != (".",):
+        listing = _selected(listing, chosen)
+    elif not listing.paths:
         raise ArgumentValueError(f"no files under {url}: the dataset is empty")
     sizes: list[int] = listing.sizes.tolist()
     hexes: list[str] = [""] * len(sizes)
@@ -236,7 +254,50 @@ def scan_url(url: str, ways: Ways, means: Means) -> Scan:
         rules=ways.rules,
         select=listing.select,
     )
-    return Scan(manifest, len(sizes), 0, listing.notes, listing.root)
+    return _scan(manifest, range(len(manifest)), listing.notes, listing.root)
+
+
+def _selected(listing: RemoteListing, chosen: tuple[str, ...]) -> RemoteListing:
+    """Return of a listing what paths and globs select; a path that is there is never read as a glob."""
+    wanted: set[str] = set()
+    for choice in chosen:
+        if choice == ".":
+            return replace(listing, select=chosen)
+        found = {path for path in listing.paths if path == choice or path.startswith(f"{choice}/")}
+        glob = parse_glob(choice) if not found and MAGIC.search(choice) else None
+        if glob is not None:
+            found = {path for path in listing.paths if any(glob.selects(start) for start in _starts(path))}
+        wanted |= found
+    keep = [i for i, path in enumerate(listing.paths) if path in wanted]
+    return replace(
+        listing,
+        select=chosen,
+        paths=[listing.paths[i] for i in keep],
+        sizes=listing.sizes[keep],
+        tags=[listing.tags[i] for i in keep],
+    )
+
+
+def _starts(path: str) -> Iterator[str]:
+    """Yield the folders on the way to a file, and the file: a glob may select either."""
+    at = path.find("/")
+    while at >= 0:
+        yield path[:at]
+        at = path.find("/", at + 1)
+    yield path
+
+
+def _check_rows(ways: Ways, part: tuple[int, int] | None) -> None:
+    """Raise ValueError for what cannot go together with rows."""
+    if ways.content != "rows":
+        return
+    if part or ways.piece_size:
+        raise ArgumentValueError("content='rows' counts rows over all files in order: it takes no part or piece_size")
+    if ways.rules.symlinks == "record":
+        raise ArgumentValueError(
+            "symlinks='record' takes a link's own text, which has no rows: with content='rows' use symlinks='follow' "
+            "(the tables that links lead to count) or 'refuse'"
+        )
 
 
 def _url(paths: Paths) -> str | None:
@@ -265,6 +326,11 @@ def _left_out(chosen: Selection, rules: Rules) -> list[str]:
 def _patterns(value: Sequence[str], name: str) -> tuple[str, ...]:
     if isinstance(value, str):
         raise ArgumentTypeError(f"{name} must be a list of patterns, got {value!r}; write [{value!r}]")
+    if not isinstance(value, (list, tuple)) or not all(isinstance(pattern, str) for pattern in value):
+        raise ArgumentTypeError(
+            f"{name} must be a list of gitignore patterns such as ['*.tmp'], () for none; "
+            f"got {brief(value)} of type {type(value).__name__}"
+        )
     return tuple(value)
 
 

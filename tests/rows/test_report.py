@@ -66,7 +66,7 @@ def test_growth_is_told_from_change_by_the_prefix(hashed):
 
     assert str(compared(hashed, *grown, stop=N)) == "10 rows were added after the 150,000 that there were"
     assert compared(hashed, *grown, stop=N).kind == "grown"
-    assert compared(hashed, *grown).kind == "changed"
+    assert compared(hashed, *grown).kind == "longer"  # the marks tell of whole blocks alone
     front = TABLE.slice(0, 10), TABLE
     assert compared(hashed, *front, stop=N).kind == "changed"
     assert compared(hashed, TABLE.slice(0, N - 1), stop=N).kind == "changed"

@@ -89,11 +89,39 @@ def test_a_report_for_machines_is_whole_and_plain_json(old, new):
     record = json.loads(json.dumps(report.to_dict()))
 
     assert set(record) == {"ok", "grown", "old_digest", "new_digest", "files", "bytes", "read", "trusted", "added",
-                           "removed", "changed", "renamed", "notes", "rows"}  # fmt: skip
+                           "read_files", "trusted_files", "quick", "unproved", "removed", "changed", "renamed", "notes",
+                           "rows"}  # fmt: skip
     assert (record["ok"], record["grown"], record["files"]) == (report.ok, report.grown, len(new))
     assert (tuple(record["added"]), tuple(record["removed"])) == (report.added, report.removed)
     assert tuple(Change(**change) for change in record["changed"]) == report.changed
     assert tuple((pair["old"], pair["new"]) for pair in record["renamed"]) == report.renamed
+
+
+def test_the_files_that_were_read_are_named_for_machines_and_on_request():
+    report = Report(**SAME, read=2, trusted=1, read_files=("a", "c"), trusted_files=("b\n",))
+
+    assert str(report) == f"same: {COUNTED}"
+    assert report.to_text(verbose=True).splitlines() == [
+        f"same: {COUNTED}", "read", "  a", "  c", "taken from the cache", "  b\\n",
+    ]  # fmt: skip
+    assert (report.to_dict()["read_files"], report.to_dict()["trusted_files"]) == (["a", "c"], ["b\n"])
+
+
+@given(st.sets(st.integers(0, 2999)))
+def test_many_files_that_were_read_are_stretches_of_the_listing(trusted):
+    paths = [f"{i:04d}" for i in range(3000)]
+    kinds = {True: [], False: []}
+    for i, path in enumerate(paths):
+        kinds[i in trusted].append(path)
+    record = Report(**SAME, read_files=tuple(kinds[False]), trusted_files=tuple(kinds[True])).to_dict()
+
+    for name, found in (("read_files", kinds[False]), ("trusted_files", kinds[True])):
+        told = record[name]
+        if len(found) > 1000:
+            assert len(told) <= len(kinds[name == "read_files"]) + 1
+            told = [path for first, last, _ in told for path in paths[paths.index(first) : paths.index(last) + 1]]
+            assert sum(count for _, _, count in record[name]) == len(found)
+        assert told == found
 
 
 def test_a_page_of_markdown_is_this():
