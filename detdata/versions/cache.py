@@ -23,6 +23,8 @@ import xxhash
 
 from detdata.algorithms import digest_size
 from detdata.arrays import Int64Array
+from detdata.versions.files import FileStat
+from detdata.versions.leftovers import CACHE_ENDINGS, remove_leftovers, temporary_beside
 
 GRAIN_NS = 2_000_000_000  # the coarsest clock of a file system in use (FAT); ext4's is some 4 ms
 _MAGIC = b"detdata.digests/1\n"
@@ -41,6 +43,15 @@ def default_folder() -> Path | None:
         return Path(base) / "detdata" if base else Path.home() / ".cache" / "detdata"
     except RuntimeError:  # a container's user that nobody has heard of
         return None
+
+
+def is_settled(found: FileStat, read_at: int) -> bool:
+    """Return whether a file that is read from `read_at` on, ns of `time.time_ns`, can't change without other times.
+
+    >>> is_settled(FileStat(1, 2, 3, mtime_ns=0, ctime_ns=10**9), read_at=2 * 10**9)
+    False
+    """
+    return max(found.mtime_ns, found.ctime_ns) + GRAIN_NS <= read_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +93,7 @@ class DigestCache:
         taken from the cache, any time from which on it is known to be safe. Nothing happens where the cache cannot be
         written: it saves time, and no more.
         """
-        settled = stats[:, 3:].max(axis=1, initial=0) + GRAIN_NS <= read_at
+        settled = stats[:, 3:].max(axis=1, initial=0) + GRAIN_NS <= read_at  # as is_settled says of one
         keep = [i for i, (hex, ok) in enumerate(zip(hexes, settled.tolist(), strict=True)) if hex is not None and ok]
         names = "\0".join([paths[i] for i in keep]).encode("utf-8", "surrogateescape")
         pieces = (
@@ -97,10 +108,14 @@ class DigestCache:
             checksum.update(piece)
         with suppress(OSError):
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            temporary = self.file.with_name(f"{self.file.name}.{os.getpid()}")
-            with temporary.open("wb") as file:
-                file.writelines((*pieces, checksum.digest()))
-            temporary.replace(self.file)
+            temporary = Path(temporary_beside(str(self.file.parent), self.file.suffix))
+            try:
+                with temporary.open("xb") as file:
+                    file.writelines((*pieces, checksum.digest()))
+                temporary.replace(self.file)
+            finally:
+                temporary.unlink(missing_ok=True)
+            remove_leftovers(str(self.file.parent), CACHE_ENDINGS)
 
     def _read(self) -> tuple[list[str], Int64Array, list[str]] | None:
         try:

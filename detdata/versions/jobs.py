@@ -2,7 +2,8 @@
 
 Large files go side by side, since reading and hashing them frees Python's lock; small ones go one after another in this
 thread, because two threads on small files take longer than one (the lock changes hands at every system call). On an
-executor small files go in batches and, in tree mode, a large file in pieces, so that it isn't bound to one machine.
+executor small files go in batches. In tree mode a large file goes in runs of pieces, so that it isn't bound to one core
+or machine. Jobs are made as they are handed out: memory doesn't grow with their number.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import Any, TypeAlias
 
 from detdata.algorithms import hex_function
@@ -27,13 +29,17 @@ from detdata.versions.files import (
     stat_file,
 )
 from detdata.versions.ignore import Symlinks
-from detdata.versions.pieces import join_pieces
+from detdata.versions.pieces import Joiner, check_piece_size
 from detdata.versions.remote import digest_remote
+from detdata.versions.unfinished import Journal, Unfinished
 
 LARGE = 4 * 2**20  # bytes from which a file is a job of its own
 _BATCH_FILES = 1000  # small files of a job on an executor …
 _BATCH_BYTES = 64 * 2**20  # … and their bytes
 _REQUESTS = 8  # files of a store read at a time: each waits for answers most of its time
+_RUN = 8 * 2**20  # bytes of pieces that are a job, at least: a job costs more than a small piece
+_JOURNAL = 64 * 2**20  # bytes from which a file in pieces is worth a journal
+_EARLY = 1024  # runs of pieces that may wait for one ahead of them before no more are handed out
 _AHEAD = 64  # jobs handed to an executor ahead of the results: neither side waits, and memory stays bounded
 
 Done: TypeAlias = Callable[[int, str], None]  # (index of the file, hex digest)
@@ -46,7 +52,7 @@ class Job:
     run: Callable[..., Any]
     arguments: tuple[Any, ...]
     files: tuple[int, ...]
-    piece: int = -1  # of a file in pieces, which one
+    first: int = -1  # of a file in pieces, which is the first of this job's
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +80,23 @@ def digest_all(
     executor: Executor | None = None,
     workers: int | None = None,
     on_bytes: Callable[[int], None] | None = None,
+    unfinished: Unfinished | None = None,
 ) -> None:
     """Hash the files of the indexes `todo` and call `done` with each digest, in whatever order they are ready.
 
     done and on_bytes run in the calling thread, but for on_bytes of large files without an executor, which runs in the
-    thread that reads; what it raises stops that file's reading. Raises DatasetError for the first file that cannot be
-    hashed; jobs not yet begun are then given up, and those that run are waited for.
+    thread that reads; what it raises stops that file's reading. unfinished: where large files in pieces keep the
+    digests of pieces that are done. Raises ValueError for a piece size that files aren't hashed with; DatasetError for
+    the first file that cannot be hashed: jobs not yet begun are then given up, and those that run are waited for.
     """
+    check_piece_size(way.piece_size)
     sizes: list[int] = stats[:, 2].tolist()
     large = sorted((i for i in todo if sizes[i] >= LARGE), key=lambda i: -sizes[i])
     small = [i for i in todo if sizes[i] < LARGE]
     if executor is not None:
-        jobs = [*_large_jobs(way, paths, sizes, large), *_batches(way, paths, sizes, small)]
-        _run(executor, jobs, _Collector(way, sizes, done, on_bytes))
+        collector = _Collector(way, sizes, done, on_bytes, unfinished)
+        jobs = chain(_large_jobs(collector, paths, stats, large), _batches(way, paths, sizes, small))
+        _run(executor, jobs, collector)
         return
     if large:
         stopped = threading.Event()
@@ -97,9 +107,9 @@ def digest_all(
             if on_bytes is not None:
                 on_bytes(size)
 
-        jobs = list(_large_jobs(way, paths, sizes, large, count, stats))
+        collector = _Collector(way, sizes, done, None, unfinished)
         with _pool(workers or threads(), stopped) as pool:
-            _run(pool, jobs, _Collector(way, sizes, done, None))
+            _run(pool, _large_jobs(collector, paths, stats, large, count), collector)
     _one_by_one(way, paths, stats, small, done, on_bytes)
 
 
@@ -142,7 +152,8 @@ def digest_urls(
     on_bytes: Callable[[int], None] | None = None,
 ) -> None:
     """Do as `digest_all` does for the files of a listing below the URL `way.root`, several at a time."""
-    jobs = [Job(digest_remote, (way.root, path, way.algorithm, way.piece_size), (i,)) for i, path in enumerate(paths)]
+    step = check_piece_size(way.piece_size)
+    jobs = (Job(digest_remote, (way.root, path, way.algorithm, step), (i,)) for i, path in enumerate(paths))
     collector = _Collector(way, sizes, done, on_bytes)
     if executor is not None:
         _run(executor, jobs, collector)
@@ -165,22 +176,29 @@ def _pool(workers: int, stopped: threading.Event | None = None) -> Iterator[Exec
 
 
 def _large_jobs(
-    way: Way,
+    collector: _Collector,
     paths: Sequence[str],
-    sizes: Sequence[int],
+    stats: Int64Array,
     files: Sequence[int],
     on_bytes: Callable[[int], None] | None = None,
-    stats: Int64Array | None = None,
 ) -> Iterator[Job]:
+    """Jobs for threads of this process where on_bytes is given, else for machines that have other inodes."""
+    way = collector.way
     for i in files:
-        path = _full(way, paths[i])
-        expect = None if stats is None else _listed(stats, i)  # None for another machine, which has other inodes
-        if way.piece_size and sizes[i] > way.piece_size:
-            for piece, start in enumerate(range(0, sizes[i], way.piece_size)):
-                stop = min(start + way.piece_size, sizes[i])
-                yield Job(digest_piece, (path, way.algorithm, start, stop, on_bytes, expect), (i,), piece)
-        else:
+        path, size = _full(way, paths[i]), collector.sizes[i]
+        listed = _listed(stats, i)
+        expect = None if on_bytes is None else listed
+        if not way.piece_size or size <= way.piece_size:
             yield Job(digest_file, (path, way.algorithm, way.piece_size, way.symlinks, on_bytes, expect), (i,))
+            continue
+        step = way.piece_size * max(1, _RUN // way.piece_size)
+        known = collector.begin(i, path, listed)
+        if on_bytes is not None:
+            on_bytes(min(known * way.piece_size, size))
+        for start in range(known * way.piece_size, size, step):
+            stop = min(start + step, size)
+            arguments = (path, way.algorithm, start, stop, on_bytes, expect, "follow", way.piece_size)
+            yield Job(digest_piece, arguments, (i,), start // way.piece_size)
 
 
 def _batches(way: Way, paths: Sequence[str], sizes: Sequence[int], files: Sequence[int]) -> Iterator[Job]:
@@ -201,23 +219,53 @@ def _batch(way: Way, paths: Sequence[str], files: Sequence[int]) -> Job:
     return Job(digest_many, (way.root, names, way.algorithm, way.piece_size, way.symlinks), tuple(files))
 
 
+@dataclass(slots=True)
+class _Tree:
+    """A file in pieces that is on its way. early: digests of runs that came before those of the runs ahead of them."""
+
+    path: str
+    before: FileStat
+    joiner: Joiner
+    journal: Journal | None
+    early: dict[int, bytes] = field(default_factory=dict)
+
+
 class _Collector:
     """Takes the jobs' answers, puts the pieces of a file together, and tells `done`."""
 
-    def __init__(self, way: Way, sizes: Sequence[int], done: Done, on_bytes: Callable[[int], None] | None) -> None:
-        self.way, self.sizes, self.done, self.on_bytes = way, sizes, done, on_bytes
-        self.pieces: dict[int, dict[int, bytes]] = {}
-        self.before: dict[int, FileStat] = {}
+    def __init__(
+        self,
+        way: Way,
+        sizes: Sequence[int],
+        done: Done,
+        on_bytes: Callable[[int], None] | None,
+        unfinished: Unfinished | None = None,
+    ) -> None:
+        self.way, self.sizes, self.done, self.on_bytes, self.unfinished = way, sizes, done, on_bytes, unfinished
+        self.trees: dict[int, _Tree] = {}
+        self.early = 0  # runs of pieces, of all files
 
-    def begin(self, job: Job) -> None:
-        """Note how a file in pieces is before its first piece is read."""
-        if job.piece >= 0 and job.files[0] not in self.before:
-            self.before[job.files[0]] = stat_file(job.arguments[0])
+    def begin(self, i: int, path: str, listed: FileStat | None) -> int:
+        """Note how a file in pieces is before its first piece is read; return how many of them are known already."""
+        before = stat_file(path)
+        if before != (listed or before) or before.size != self.sizes[i]:
+            raise DatasetError(path, "changed since it was listed; go on when nothing writes to it")
+        unfinished = self.unfinished if before.size >= _JOURNAL else None
+        journal = None if unfinished is None else unfinished.journal(path, before)
+        tree = _Tree(path, before, Joiner(self.way.algorithm, self.way.piece_size, before.size), journal)
+        self.trees[i] = tree
+        for digests in journal.known(tree.joiner.count) if journal else ():
+            tree.joiner.add(digests)
+        known = tree.joiner.taken
+        if known and self.on_bytes is not None:
+            self.on_bytes(min(known * self.way.piece_size, before.size))
+        self._finish(i, tree)
+        return known
 
     def take(self, job: Job, answer: Any) -> None:
         """Take one job's answer."""
-        if job.piece >= 0:
-            self._take_piece(job, answer)
+        if job.first >= 0:
+            self._take_pieces(job, answer)
             return
         many = isinstance(answer, list)
         for place, (i, digest) in enumerate(zip(job.files, answer if many else [answer], strict=True)):
@@ -227,32 +275,44 @@ class _Collector:
             if self.on_bytes is not None:
                 self.on_bytes(digest.size)
 
-    def _take_piece(self, job: Job, digest: bytes) -> None:
-        (i,), (path, _, start, stop, *_) = job.files, job.arguments
-        pieces = self.pieces.setdefault(i, {})
-        pieces[job.piece] = digest
+    def _take_pieces(self, job: Job, digests: bytes) -> None:
+        (i,), (_, _, start, stop, *_) = job.files, job.arguments
+        tree = self.trees[i]
+        tree.early[job.first] = digests
+        self.early += 1
+        while (ready := tree.early.pop(tree.joiner.taken, None)) is not None:
+            self.early -= 1
+            tree.joiner.add(ready)
+            if tree.journal is not None:
+                tree.journal.add(ready)
         if self.on_bytes is not None:
             self.on_bytes(stop - start)
-        if len(pieces) < -(-self.sizes[i] // self.way.piece_size):
+        self._finish(i, tree)
+
+    def _finish(self, i: int, tree: _Tree) -> None:
+        if tree.joiner.taken < tree.joiner.count:
             return
-        before, now = self.before.pop(i), stat_file(path)
-        if before != now or now.size != self.sizes[i]:
-            raise DatasetError(path, "changed while it was read; go on when nothing writes to it")
-        ordered = [pieces[k] for k in range(len(pieces))]
-        del self.pieces[i]
-        self.done(i, join_pieces(self.way.algorithm, self.way.piece_size, self.sizes[i], ordered))
+        if stat_file(tree.path) != tree.before:
+            raise DatasetError(tree.path, "changed while it was read; go on when nothing writes to it")
+        del self.trees[i]
+        self.done(i, tree.joiner.hex())
+        if tree.journal is not None and self.unfinished is not None:
+            self.unfinished.finish(tree.journal)
+
+    def close(self) -> None:
+        """Leave the journals of files that are not finished as they are."""
+        for tree in self.trees.values():
+            if tree.journal is not None:
+                tree.journal.close()
 
 
-def _run(executor: Executor, jobs: Sequence[Job], collector: _Collector) -> None:
+def _run(executor: Executor, jobs: Iterator[Job], collector: _Collector) -> None:
     waiting: dict[Future[Any], Job] = {}
-    queue = iter(jobs)
     try:
         while True:
-            for job in queue:
-                collector.begin(job)
+            room = _AHEAD - len(waiting) if collector.early < _EARLY else 0
+            for job in islice(jobs, room):
                 waiting[executor.submit(job.run, *job.arguments)] = job
-                if len(waiting) >= _AHEAD:
-                    break
             if not waiting:
                 return
             for future in wait(waiting, return_when=FIRST_COMPLETED).done:
@@ -260,6 +320,7 @@ def _run(executor: Executor, jobs: Sequence[Job], collector: _Collector) -> None
     finally:
         for future in waiting:
             future.cancel()
+        collector.close()
 
 
 def _full(way: Way, path: str) -> str:
