@@ -6,6 +6,7 @@ Without NumPy, which takes longer to import than a small dataset to hash.
 from __future__ import annotations
 
 import operator
+import os
 import reprlib
 
 from detdata.errors import ArgumentTypeError, ArgumentValueError
@@ -57,11 +58,34 @@ def as_seed(value: object, name: str = "seed") -> int:
 
 
 def as_version(value: object) -> str | None:
-    """Return a dataset's version as text: a string, the `.digest` of whatever has one, or None."""
+    """Return a dataset's version as text: a string, the `.digest` of whatever has one, or None.
+
+    Raises TypeError for anything else, and for the path of a manifest: its text would be a version that never changes.
+    """
     digest = value if value is None or isinstance(value, str) else getattr(value, "digest", None)
+    path = value if isinstance(value, (str, os.PathLike)) and digest in {value, None} else None
+    if path is not None and _is_manifest(os.fspath(path)):
+        raise ArgumentTypeError(
+            f"dataset_version must be a version, and {brief(os.fspath(path))} is where a manifest lies: give "
+            f"Manifest.load({brief(os.fspath(path))})"
+        )
     if value is not None and not (isinstance(digest, str) and digest):
         raise ArgumentTypeError(
             "dataset_version must be a string or have a .digest that is one (as a Manifest has), "
             f"got {type(value).__name__}"
         )
     return digest
+
+
+def _is_manifest(path: str | bytes) -> bool:
+    """Return whether a path is that of a manifest, by its name or by what lies there."""
+    name = os.fsdecode(path)
+    if name.lower().endswith((".lock", ".lock.json", ".lock.json.gz")):
+        return True
+    if not os.path.isfile(name):  # noqa: PTH113 - as below; nor is a pipe ever opened
+        return False
+    try:
+        with open(name, "rb") as file:  # noqa: PTH123 - pathlib would be imported for this alone
+            return b'"detdata.manifest/' in file.read(4096)
+    except (OSError, ValueError):
+        return False

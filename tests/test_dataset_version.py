@@ -1,11 +1,23 @@
 """A dataset's version travels in the loader's state and in the checkpoint, and is compared before a resume."""
 
 import json
+import pathlib
 
 import pytest
 import torch
 
-from detdata import Checkpointer, CheckpointMismatch, Loader, Plan, Shuffle, StateMismatch, Topology, UnknownFormat
+from detdata import (
+    Checkpointer,
+    CheckpointMismatch,
+    Loader,
+    Manifest,
+    Plan,
+    Shuffle,
+    StateMismatch,
+    Topology,
+    UnknownFormat,
+)
+from detdata.errors import ArgumentTypeError
 
 
 class Version:
@@ -55,6 +67,25 @@ def test_a_state_with_a_version_that_is_none_is_refused(version):
 def test_what_is_no_version_is_a_type_error(version):
     with pytest.raises(TypeError, match=r"dataset_version must be a string or have a \.digest"):
         make_loader(version)
+
+
+@pytest.mark.parametrize("name", ["data.lock.json", "data.lock", "nowhere/train.lock.json.gz", "DATA.LOCK.JSON"])
+def test_the_path_of_a_lock_file_is_no_version(name):
+    for version in (name, pathlib.Path(name)):
+        with pytest.raises(ArgumentTypeError, match=r"(?i)dataset_version .*: give Manifest\.load\(.*lock"):
+            make_loader(version)
+
+
+def test_a_manifest_under_any_name_is_no_version_and_another_file_of_that_name_is_no_matter(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Manifest.build(["a"], [5], ["1" * 32]).save("v1")
+    with pytest.raises(ArgumentTypeError, match=r"dataset_version .*: give Manifest\.load\('v1'\)"):
+        make_loader("v1")
+
+    (tmp_path / "v1").write_bytes(b"notes")
+    assert make_loader("v1").dataset_version == "v1"
+    assert make_loader(Manifest.build(["a"], [5], ["1" * 32])).dataset_version.startswith("xxh3-128:")
+    assert make_loader("xxh3-128:aa").dataset_version == "xxh3-128:aa"
 
 
 def test_a_checkpoint_takes_it_from_the_loader_and_refuses_another_by_name(tmp_path):
