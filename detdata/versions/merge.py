@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-import numpy as np
-
 from detdata.checks import brief
 from detdata.errors import ArgumentTypeError, ArgumentValueError
 from detdata.versions.columns import encode_paths, listing_digest
@@ -54,7 +52,7 @@ def merge(parts: Sequence[Manifest]) -> Manifest:
         rules=first.rules,
         select=first.select,
     )
-    if listing_digest(encode_paths(whole.paths), np.array(whole.sizes, np.int64)) != _part_of(first)[2]:
+    if listing_digest(encode_paths(whole.paths), whole.sizes) != _part_of(first)[2]:
         raise ArgumentValueError(
             "the parts together are not the listing that they say they are parts of: a file is missing from one of "
             "them, or one was edited; hash the parts again"

@@ -123,7 +123,9 @@ def scan_listing(
         piece_size=ways.piece_size,
         rules=ways.rules,
         select=chosen.select,
-        part=None if part is None else (*part, listing_digest(encode_paths(listing.paths), listing.stats[:, 2])),
+        part=None
+        if part is None
+        else (*part, listing_digest(encode_paths(listing.paths), listing.stats[:, 2].tolist())),
     )
     return _scan(manifest, run.todo, listing.notes, root)
 
