@@ -1,6 +1,6 @@
 """Files of a checkpoint: written, hashed and synced in one pass; read back within bounds; no torch.
 
-The digest is computed from the bytes on their way to the disk, so that a save reads nothing back.
+The digest is computed from the bytes on their way to the disk, beside the writing, so that a save reads nothing back.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from typing import Any, BinaryIO, cast
 
 import xxhash
 
-CHUNK = 1 << 20
-DIGEST = "xxh3-128:"
+from detdata.checkpoint.hashing import DIGEST, Digester
+
+CHUNK = 1 << 20  # bytes written, or read, at a time: hashed and copied while they are in the processor's cache
+STRETCH = 1 << 24  # bytes after which the disk is told to begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,55 +35,93 @@ class FileRecord:
 
 
 class HashingFile:
-    """A binary file to write to that hashes what passes through.
+    """A file to write to that hashes what passes through, and lets the disk begin at once.
+
+    file: unbuffered. Small pieces are gathered, large ones go to the system as they are: nothing is copied. Each
+    stretch that is written starts on its way to the disk, so that `finish` finds little left to sync; the page cache
+    may forget it, and keeps what training needs.
 
     An error, Ctrl-C too, is kept and raised by `finish`, not by `write`: torch's zip writer calls `write` from C++ and
-    its destructor would write again while the error is on its way.
+    its destructor would write again while the error is on its way. `close` must be called in the end.
     """
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._hash = xxhash.xxh3_128()
+        self._digester = Digester()
+        self._gathered = bytearray()
         self._size = 0
+        self._written = self._begun = 0  # bytes given to the system; bytes of them told to go to the disk
         self._error: BaseException | None = None
 
     def write(self, data: bytes | bytearray | memoryview) -> int:
         """Hash and write `data`; return its size in bytes."""
-        size = memoryview(data).nbytes
+        view = memoryview(data).cast("B")
         if self._error is None:
             try:
-                self._file.write(data)
+                if len(view) < CHUNK:
+                    self._gathered += view
+                    if len(self._gathered) >= CHUNK:
+                        self._put_gathered()
+                else:
+                    self._put_gathered()
+                    self._put(view)
             except BaseException as error:  # noqa: BLE001 - raised by finish
                 self._error = error
-            self._hash.update(data)
-            self._size += size
-        return size
+        self._size += len(view)
+        return len(view)
+
+    def _put_gathered(self) -> None:
+        gathered, self._gathered = self._gathered, bytearray()
+        if gathered:
+            self._put(memoryview(gathered))
+
+    def _put(self, view: memoryview) -> None:
+        for start in range(0, len(view), CHUNK):
+            piece = view[start : start + CHUNK]
+            self._digester.update(piece)
+            try:
+                while piece:
+                    piece = piece[self._file.write(piece) :]
+            finally:
+                self._digester.wait()  # the memory is the caller's again when `write` returns
+            self._written += min(CHUNK, len(view) - start)
+            if self._written - self._begun >= STRETCH:
+                _begin_writing(self._file, self._begun, self._written - self._begun)
+                self._begun = self._written
 
     def flush(self) -> None:
         """Do nothing: `finish` flushes and syncs."""
 
     def finish(self) -> FileRecord:
-        """Flush and sync to disk, and return what was written. Raises the first error of a write."""
+        """Write what is left, sync to disk, and return what was written. Raises the first error of a write."""
+        if self._error is None:
+            self._put_gathered()
         if self._error is not None:
             raise self._error
-        self._file.flush()
         os.fsync(self._file.fileno())
-        return FileRecord(self._size, DIGEST + self._hash.hexdigest())
+        return FileRecord(self._size, self._digester.finish())
+
+    def close(self) -> None:
+        """End the thread that hashes; the file stays open."""
+        self._digester.close()
+
+
+def _begin_writing(file: BinaryIO, start: int, size: int) -> None:
+    advise = getattr(os, "posix_fadvise", None)  # not on macOS and Windows
+    if advise is not None:
+        with contextlib.suppress(OSError):  # advice: what is wrong with the disk, fsync says
+            advise(file.fileno(), start, size, os.POSIX_FADV_DONTNEED)
 
 
 def write_file(path: Path, write: Callable[[BinaryIO], object]) -> FileRecord:
     """Create `path`, let `write` fill it, sync it, and return its record."""
-    raw = path.open("xb", buffering=CHUNK)
-    try:
-        file = HashingFile(raw)
-        write(cast("BinaryIO", file))
-        record = file.finish()
-    except BaseException:
-        with contextlib.suppress(OSError):  # a second failure, to flush, is no news
-            raw.close()
-        raise
-    raw.close()
-    return record
+    with path.open("xb", buffering=0) as raw:
+        file = HashingFile(cast("BinaryIO", raw))
+        try:
+            write(cast("BinaryIO", file))
+            return file.finish()
+        finally:
+            file.close()
 
 
 def open_regular(path: Path) -> BinaryIO:
