@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from detdata.rows.errors import RowsError
+from detdata.rows.opening import open_file
 
 BATCH_BYTES = 4 << 20
 BATCH_ROWS = 65_536
@@ -33,7 +34,7 @@ class Opened(NamedTuple):
 
 def open_parquet(path: str, _name: str, columns: Sequence[str] | None) -> Opened:
     """Open a Parquet file. At most one row group's column chunks and some 4 MiB of rows are held at a time."""
-    file = pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20, **_OPTIONS)
+    file = pq.ParquetFile(open_file(path), pre_buffer=False, buffer_size=1 << 20, **_OPTIONS)
     wanted = None if columns is None else [name for name in file.schema_arrow.names if name in columns]
     return Opened(file.schema_arrow, _parquet_batches(file, wanted))  # batches come in the order of `wanted`
 
@@ -49,7 +50,7 @@ def _parquet_batches(file: Any, columns: Sequence[str] | None) -> Iterator[Any]:
 
 def open_arrow(path: str, name: str, _columns: Sequence[str] | None) -> Opened:
     """Open an Arrow IPC file or stream (Feather V2 is the former); its record batches are read one by one."""
-    source = pa.OSFile(path)
+    source = open_file(path)
     try:
         magic = source.read(len(_MAGIC))
         source.seek(0)

@@ -129,8 +129,8 @@ def _json_faults(lines: dict[str, tuple[Schema, Any]], schema: Schema) -> dict[s
 
 def _other(old: str, new: str) -> bool:
     """Whether values of the type `new` in one file of JSON lines cannot be of the type `old` over all of them."""
-    simple = {"null", "bool", "int64", "double", "string"}
-    if new in {old, "null"} or (old, new) == ("double", "int64"):
+    simple = {"null", "bool", "int64", "uint64", "double", "string"}
+    if new in {old, "null"} or (old, new) in {("double", "int64"), ("double", "uint64"), ("uint64", "int64")}:
         return False
     if old in simple or new in simple:
         return True

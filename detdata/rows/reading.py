@@ -15,9 +15,10 @@ import pyarrow as pa
 from detdata.checks import brief
 from detdata.errors import ArgumentTypeError, ArgumentValueError
 from detdata.rows.columnar import Opened, open_arrow, open_parquet
+from detdata.rows.commas import open_csv
 from detdata.rows.errors import RowsError
 from detdata.rows.schema import Schema, schema_of
-from detdata.rows.text import json_schema, open_csv, open_json
+from detdata.rows.text import json_schema, open_json
 
 Files: TypeAlias = Sequence[tuple[str, str | os.PathLike[str]]]  # (name to call it by, where it lies)
 
@@ -49,23 +50,32 @@ def is_table(name: str) -> bool:
     return name.lower().endswith(SUFFIXES)
 
 
-def read_table(files: Files, columns: Sequence[str] | None = None) -> tuple[Schema, Iterator[Batch]]:
+def read_table(
+    files: Files, columns: Sequence[str] | None = None, *, lines: Any = None
+) -> tuple[Schema, Iterator[Batch]]:
     """Open files as one table; return its schema, and its rows in batches that are read as they are asked for.
 
-    columns: names of those that count, or None for all; their order is the table's. Raises ValueError for an unknown
-    suffix or column, TypeError for a type without a digest, RowsError for a file that cannot be read, that changes
-    meanwhile, or that has other columns than the first.
+    columns: names of those that count, or None for all; their order is the table's. lines: what `line_types` returned
+    for all files of the table, where these are not all of them. Raises ValueError for an unknown suffix or column,
+    TypeError for a type without a digest, RowsError for a file that cannot be read, that changes meanwhile, or that has
+    other columns than the first.
     """
     places = _checked(files)
     chosen = _chosen(columns)
-    objects: Any = pa.struct([])
-    for name, path in places:
-        if _opener(name) is open_json:
-            with _reading(name, path):
-                objects = json_schema(path, name, objects, chosen)
-    lines = pa.schema([objects.field(i) for i in range(objects.num_fields)])
+    if lines is None:
+        lines = line_types(places, chosen)
     first = _opened(*places[0], lines, chosen)
     return first.schema, _batches(places, lines, chosen, first.schema)
+
+
+def line_types(files: Files, columns: list[str] | None = None) -> Any:
+    """Return the Arrow schema of the objects in all files of JSON lines among `files`; they are read for it."""
+    objects: Any = pa.struct([])
+    for name, path in files:
+        if _opener(name) is open_json:
+            with _reading(name, os.fspath(path)):
+                objects = json_schema(os.fspath(path), name, objects, columns)
+    return pa.schema([objects.field(i) for i in range(objects.num_fields)])
 
 
 class _Table(NamedTuple):

@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from detdata.errors import ArgumentTypeError
+from detdata.rows.parameters import extension_parameters
 
 Schema: TypeAlias = tuple[tuple[str, str], ...]  # (name, logical type) of each column, in order
 
+MOST_LEVELS = 64  # of types in types; Arrow IPC has the same limit
+_LONGEST_TYPE = 65_536  # characters, as in a record
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN_ZONE = re.compile(r"[A-Za-z0-9_+\-/:]+")
 _EXTENSION_KEY = b"ARROW:extension:name"
+_PARAMETERS_KEY = b"ARROW:extension:metadata"
 
 
 def type_id(name: str) -> int:
@@ -70,7 +75,8 @@ def is_extension(kind: Any) -> bool:
 def schema_of(schema: Any) -> Schema:
     """Return the logical schema of an Arrow schema: what it holds, less how it is stored.
 
-    Raises TypeError naming the column for a type whose values have no fixed form here (unions).
+    Raises TypeError naming the column for a type whose values have no fixed form here (unions), with more than
+    MOST_LEVELS levels, or of more than 65,536 characters.
 
     >>> schema_of(pa.schema([("id", pa.int32()), ("text", pa.dictionary(pa.int8(), pa.large_string()))]))
     (('id', 'int32'), ('text', 'string'))
@@ -78,33 +84,48 @@ def schema_of(schema: Any) -> Schema:
     columns = []
     for field in schema:
         try:
-            columns.append((str(field.name), field_text(field)))
+            text = field_text(field)
         except ArgumentTypeError as error:
             raise ArgumentTypeError(f"column {field.name!r}: {error}") from None
+        if len(text) > _LONGEST_TYPE:
+            raise ArgumentTypeError(
+                f"column {field.name!r}: its type takes {len(text):,} characters to write, at most {_LONGEST_TYPE:,} "
+                "are taken; turn a struct of so many fields into a map, or hash the files by content='bytes'"
+            )
+        columns.append((str(field.name), text))
     return tuple(columns)
 
 
-def field_text(field: Any) -> str:
+def field_text(field: Any, level: int = 1) -> str:
     """Return the logical type of a field. An extension that this process does not know is named by its metadata."""
-    name = (field.metadata or {}).get(_EXTENSION_KEY)
+    metadata = field.metadata or {}
+    name = metadata.get(_EXTENSION_KEY)
     if name is not None and not is_extension(field.type):
-        return f"extension<{_word(name.decode('utf-8', 'replace'))}, {type_text(field.type)}>"
-    return type_text(field.type)
+        inside = type_text(field.type, level + 1)
+        return _extension(name.decode("utf-8", "replace"), inside, metadata.get(_PARAMETERS_KEY, b""))
+    return type_text(field.type, level)
 
 
-def type_text(kind: Any) -> str:
+def type_text(kind: Any, level: int = 1) -> str:
     """Return the logical type of an Arrow type. Raises TypeError for unions and types of the future.
+
+    level: how many types it is in, and itself.
 
     >>> type_text(pa.list_(pa.struct([("a b", pa.timestamp("us", "UTC")), ("c", pa.decimal128(9, 2))])))
     'list<struct<"a b": timestamp[us, UTC], c: decimal(9, 2)>>'
     """
+    if level > MOST_LEVELS:
+        raise ArgumentTypeError(
+            f"its type is nested more than {MOST_LEVELS} levels deep; flatten it, or hash the files by content='bytes'"
+        )
     number = kind.id
     if number in _SIMPLE and number >= 0:
         return _SIMPLE[number]
     if number in {DICTIONARY, RUNS}:
-        return type_text(kind.value_type)
+        return type_text(kind.value_type, level)
     if is_extension(kind):
-        return f"extension<{_word(kind.extension_name)}, {type_text(kind.storage_type)}>"
+        parameters = extension_parameters(kind)
+        return _extension(kind.extension_name, type_text(kind.storage_type, level + 1), parameters)
     if number == TIMESTAMP:
         zone = "" if kind.tz is None else f", {_word(kind.tz, _PLAIN_ZONE)}"
         return f"timestamp[{kind.unit}{zone}]"
@@ -117,17 +138,43 @@ def type_text(kind: Any) -> str:
     if number == FIXED_BINARY:
         return f"fixed_size_binary[{kind.byte_width}]"
     if number in LISTS or number in LIST_VIEWS:
-        return f"list<{field_text(kind.value_field)}>"
+        return f"list<{field_text(kind.value_field, level + 1)}>"
     if number == FIXED_LIST:
-        return f"fixed_size_list<{field_text(kind.value_field)}>[{kind.list_size}]"
+        return f"fixed_size_list<{field_text(kind.value_field, level + 1)}>[{kind.list_size}]"
     if number == MAP:
-        return f"map<{field_text(kind.key_field)}, {field_text(kind.item_field)}>"
+        return f"map<{field_text(kind.key_field, level + 1)}, {field_text(kind.item_field, level + 1)}>"
     if number == STRUCT:
         fields = [kind.field(i) for i in range(kind.num_fields)]
-        return f"struct<{', '.join(f'{_word(field.name)}: {field_text(field)}' for field in fields)}>"
+        return f"struct<{', '.join(f'{_word(field.name)}: {field_text(field, level + 1)}' for field in fields)}>"
     raise ArgumentTypeError(
         f"values of type {kind} have no digest of rows; cast them to another type, or hash the files by content='bytes'"
     )
+
+
+def _extension(name: str, storage: str, parameters: bytes) -> str:
+    """Return the text of an extension type. Its parameters count, but how a JSON object of them is spelled does not."""
+    if not parameters:
+        return f"extension<{_word(name)}, {storage}>"
+    try:
+        text = parameters.decode("utf-8")
+    except UnicodeDecodeError:
+        return f"extension<{_word(name)}, {storage}, 0x{parameters.hex()}>"
+    if text.startswith("{") and text.count("[") + text.count("{") <= MOST_LEVELS:
+        with suppress(ValueError):  # no JSON, or such that another spelling may be another value
+            found = json.loads(text, parse_float=_refused, parse_constant=_refused, object_pairs_hook=_members)
+            text = json.dumps(found, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode().decode()
+    return f"extension<{_word(name)}, {storage}, {json.dumps(text, ensure_ascii=False)}>"
+
+
+def _refused(number: str) -> None:
+    raise ValueError(number)
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError(pairs)
+    return found
 
 
 def _word(text: str, plain: re.Pattern[str] = _PLAIN_NAME) -> str:

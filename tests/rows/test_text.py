@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detdata.rows import RowsError, hash_rows, text
+from detdata.rows import RowsError, commas, hash_rows, text
 from detdata.rows.reading import read_table
 
 
@@ -76,7 +76,7 @@ def test_where_blocks_of_a_csv_fall_does_not_count(tmp_path_factory, rows, size)
     file = put(tmp_path_factory.mktemp("csv") / "a.csv", "\n".join(quoted) + "\n")
     whole = hash_rows([file])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text, "_CSV_BLOCK", size)
+        patch.setattr(commas, "_BLOCK", size)
         assert whole == hash_rows([file])
     assert rows == rows_of(file)[1]
 
@@ -101,7 +101,10 @@ def test_a_csv_with_a_header_alone_has_columns_and_no_rows(tmp_path):
         ([True, None], "bool"),
         ([1, -(2**63), 2**63 - 1], "int64"),
         ([1, 2.5], "double"),
-        ([1, 2**63], "double"),
+        ([1, 2**63], "uint64"),
+        ([1, 2**64], "double"),
+        ([2**63, 1.5], "double"),
+        ([[2**64 - 1], [1, None]], "list<uint64>"),
         (["2020-01-01", "2020-01-01T00:00:00Z"], "string"),
         ([[], None], "list<null>"),
         ([[1], [None, 2.5]], "list<double>"),
@@ -197,10 +200,10 @@ def test_chosen_columns_of_json_lines(tmp_path):
     ("data", "why"),
     [
         ('{"a": 1}\n{"a": "x"}\n', "changed from number to string"),
-        ('{"a": 1} {"a": 2}\n', "2 objects on 1 lines"),
-        ('{"a":\n1}\n{"a": 2}\n', "2 objects on 3 lines"),
-        ("[1]\n", "cannot be read"),
-        ('{"a": 1\n', "cannot be read"),
+        ('{"a": 1} {"a": 2}\n', "line 1 has more than one object"),
+        ('{"a":\n1}\n{"a": 2}\n', "line 1 is no JSON object"),
+        ("[1]\n", "line 1 is no JSON object"),
+        ('{"a": 1}\r\n\n{"a": 1\n', "line 3 is no JSON object"),
         (b'{"a": "\xff"}\n', "cannot be read"),
         ('{"a": 1, "a": 2}\n', "specified twice"),
     ],
