@@ -37,7 +37,7 @@ def manifest_target(output: str) -> Path | None:
         raise ArgumentValueError(f"--output {output} is a folder: name a file in it")
     if not stat.S_ISREG(mode):
         raise ArgumentValueError(f"--output {output} is no regular file: name one, or - for standard output")
-    from detdata.versions.tree import HEAD_BYTES, is_manifest_head
+    from detdata.versions.own_files import HEAD_BYTES, is_manifest_head
 
     with real.open("rb") as file:
         if not is_manifest_head(file.read(HEAD_BYTES)):

@@ -24,7 +24,7 @@ import xxhash
 from detdata.algorithms import digest_size
 from detdata.arrays import Int64Array
 from detdata.versions.files import FileStat
-from detdata.versions.leftovers import CACHE_ENDINGS, remove_leftovers, temporary_beside
+from detdata.versions.own_files import CACHE_ENDINGS, remove_leftovers, temporary_beside
 
 GRAIN_NS = 2_000_000_000  # the coarsest clock of a file system in use (FAT); ext4's is some 4 ms
 _MAGIC = b"detdata.digests/1\n"

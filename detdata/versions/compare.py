@@ -10,10 +10,10 @@ from typing import Any
 from detdata.versions.diff import diff
 from detdata.versions.manifest import Manifest
 from detdata.versions.means import Means
+from detdata.versions.own_files import HEAD_BYTES, MANIFEST_ENDINGS, is_manifest_head
 from detdata.versions.remote import is_url
 from detdata.versions.report import Report
 from detdata.versions.scan import scan_paths
-from detdata.versions.tree import HEAD_BYTES, MANIFEST_ENDINGS, is_manifest_head
 from detdata.versions.verify import scan_as, verify_manifest, with_offsets, with_scans
 
 

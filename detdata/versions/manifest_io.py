@@ -1,14 +1,13 @@
 """Manifest files on disk: read in bounded pieces, written whole or not at all."""
 
 # What a crash leaves behind is decided by single system calls; they stand here under their own names.
-# ruff: noqa: PTH101, PTH105, PTH108, PTH116, PTH118, PTH120, PTH123
+# ruff: noqa: PTH101, PTH105, PTH108, PTH116, PTH120, PTH123
 
 from __future__ import annotations
 
 import codecs
 import contextlib
 import os
-import secrets
 import stat
 import struct
 import zlib
@@ -20,6 +19,8 @@ from detdata.disk import sync_folder
 from detdata.errors import UnknownFormat
 from detdata.versions.errors import DatasetError
 from detdata.versions.manifest_file import check_start
+from detdata.versions.own_files import MANIFEST_ENDINGS, remove_leftovers, temporary_beside
+from detdata.versions.places import check_current_folder
 
 MAX_TEXT = 8 << 30  # bytes: some 100 million files
 # Gzip can turn 1 MB into 1 GB; a manifest, whose lines all differ, shrinks to a fiftieth at the very most.
@@ -58,8 +59,9 @@ def write_text(path: str, text: str) -> None:
 
     The file is whole or as it was, whenever the process dies. Raises DatasetError (an OSError).
     """
-    target = os.path.realpath(path)
+    check_current_folder(path)
     data = text.encode()
+    target = os.path.realpath(path)
     try:
         mode = _mode_of(target)
         _replace(target, compress(data) if path.endswith(".gz") else data, ".gz" if path.endswith(".gz") else "", mode)
@@ -87,8 +89,7 @@ def _mode_of(target: str) -> int | None:
 
 def _replace(target: str, data: bytes, suffix: str, mode: int | None) -> None:
     folder = os.path.dirname(target)
-    # Named as a manifest, so that one left behind by a SIGKILL within a dataset is not taken for data.
-    temporary = os.path.join(folder, f".tmp-{secrets.token_hex(8)}.lock.json{suffix}")
+    temporary = temporary_beside(folder, f".lock.json{suffix}")  # never data, if a SIGKILL leaves it within a dataset
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     descriptor = os.open(temporary, flags, 0o666)
     try:
@@ -105,6 +106,7 @@ def _replace(target: str, data: bytes, suffix: str, mode: int | None) -> None:
         raise
     with contextlib.suppress(OSError):  # not every file system can; the file itself is written
         sync_folder(Path(folder))
+    remove_leftovers(folder, MANIFEST_ENDINGS)
 
 
 def _join(pieces: Iterable[bytes], size_on_disk: int) -> str:

@@ -24,10 +24,10 @@ from detdata.errors import ArgumentValueError, MissingExtra
 from detdata.versions.errors import DatasetError
 from detdata.versions.ignore import IGNORE_FILE, Rules, filter_for, keeps_path, parse_ignore
 from detdata.versions.names import check_relative, clash_notes, printable, sort_order
+from detdata.versions.own_files import HEAD_BYTES, OWN_ENDINGS, is_own
 from detdata.versions.patterns import MAGIC, Glob, parse_glob
 from detdata.versions.pieces import Joiner, piece_digests
 from detdata.versions.remote_tree import StoreErrors, StoreFile, refuse_odd, walk_store
-from detdata.versions.tree import HEAD_BYTES, MANIFEST_ENDINGS, is_manifest_head
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+(::[A-Za-z][A-Za-z0-9+.\-]+)*(://|::)")  # two letters: `C:` is a drive
 _BLOCK = 8 << 20  # bytes asked for at once: a request costs tens of milliseconds
@@ -106,7 +106,7 @@ def list_remote(url: str, rules: Rules) -> RemoteListing:
         if path == IGNORE_FILE or not wanted or not keeps_path(rules_filter, path):
             continue
         refuse_odd(file, url, protocols)
-        if path.endswith(MANIFEST_ENDINGS) and is_manifest_head(_head(system, file.key)):
+        if path.endswith(OWN_ENDINGS) and is_own(path, _head(system, file.key)):
             continue
         paths.append(path)
         sizes.append(_size(file.info))

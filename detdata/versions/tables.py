@@ -22,6 +22,7 @@ from detdata.versions.errors import DatasetError
 from detdata.versions.files import stat_file
 from detdata.versions.means import Means, Ways
 from detdata.versions.meter import Meter
+from detdata.versions.own_files import temporary_beside
 from detdata.versions.walk import Listing, Selection
 
 _SUFFIX = ".rows"  # of the record that the digests beside it stand for
@@ -159,7 +160,7 @@ class _Kept:
         text = json.dumps([version.to_record(), None if first is None else first.to_record()]).encode()
         with suppress(OSError):
             self.record.parent.mkdir(parents=True, exist_ok=True)
-            temporary = self.record.with_name(f"{self.record.name}.{os.getpid()}")
+            temporary = Path(temporary_beside(str(self.record.parent), _SUFFIX))
             temporary.write_bytes(text)
             temporary.replace(self.record)
             times: Int64Array = np.full(len(listing.paths), read_at, dtype=np.int64)

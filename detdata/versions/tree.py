@@ -11,20 +11,15 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
-import zlib
 from array import array
 from collections.abc import Callable, Iterable
 
 from detdata.versions.ignore import IGNORE_FILE, Rules, filter_for
 from detdata.versions.names import from_system, to_system
+from detdata.versions.own_files import HEAD_BYTES, OWN_ENDINGS, is_own
 from detdata.versions.patterns import MAGIC, Glob, parse_glob
 
-MANIFEST_ENDINGS = (".lock.json", ".lock.json.gz")
-HEAD_BYTES = 512  # enough of a file to know a manifest by
-
-_MANIFEST_START = re.compile(rb'\s*\{\s*"format":\s*"detdata\.manifest/')
 _WINDOWS = os.name == "nt"  # where a directory entry knows neither device nor inode
 _WRAP = 1 << 64
 _NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL}
@@ -58,7 +53,7 @@ class Walker:
                 self._excluded.setdefault(from_system(name), []).append(os.stat(folder))
             except OSError:
                 continue  # nothing of the tree lies in a folder that isn't there
-        self._odd = (IGNORE_FILE, *MANIFEST_ENDINGS, *self._excluded)  # how a path ends that may be no data
+        self._odd = (IGNORE_FILE, *OWN_ENDINGS, *self._excluded)  # how a path ends that may be no data
 
     def take(self, choice: str) -> None:
         """Collect what `choice` selects: `.`, a path or a glob; of what isn't there, nothing."""
@@ -189,7 +184,7 @@ class Walker:
         return any(os.path.samestat(target, os.stat(folder)) for folder in (*above, real))
 
     def _add(self, path: str, found: os.stat_result) -> None:
-        if path == IGNORE_FILE or (path.endswith(MANIFEST_ENDINGS) and self._is_manifest(path, found)):
+        if path == IGNORE_FILE or (path.endswith(OWN_ENDINGS) and self._is_own(path, found)):
             return
         if self._excluded and self._is_excluded(path):
             return
@@ -208,13 +203,13 @@ class Walker:
         folders = self._excluded.get(path.rpartition("/")[2], ())
         return any(os.path.samestat(os.stat(os.path.dirname(self.full(path))), folder) for folder in folders)
 
-    def _is_manifest(self, path: str, found: os.stat_result) -> bool:
+    def _is_own(self, path: str, found: os.stat_result) -> bool:
         if not stat.S_ISREG(found.st_mode):
             return False
         try:
             descriptor = os.open(self.full(path), os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
             try:
-                return is_manifest_head(os.read(descriptor, HEAD_BYTES))
+                return is_own(path, os.read(descriptor, HEAD_BYTES))
             finally:
                 os.close(descriptor)
         except OSError:
@@ -270,17 +265,3 @@ def any_match(folder: str, glob: Glob) -> bool:
         except OSError:
             continue
     return False
-
-
-def is_manifest_head(head: bytes) -> bool:
-    """Return whether a file that begins with `head` is a dataset manifest, plain or gzipped.
-
-    >>> is_manifest_head(b'{"format": "detdata.manifest/1",')
-    True
-    """
-    if head.startswith(b"\x1f\x8b"):
-        try:
-            head = zlib.decompressobj(wbits=31).decompress(head, HEAD_BYTES)
-        except zlib.error:
-            return False
-    return _MANIFEST_START.match(head) is not None

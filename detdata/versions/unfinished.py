@@ -24,7 +24,7 @@ import xxhash
 from detdata.algorithms import digest_size
 from detdata.versions.cache import is_settled
 from detdata.versions.files import FileStat
-from detdata.versions.leftovers import temporary_beside
+from detdata.versions.own_files import temporary_beside
 
 _MAGIC = b"detdata.unfinished/1\n"
 _CHECK = 8  # bytes of the checksum that follows each digest

@@ -23,6 +23,7 @@ from detdata.versions.errors import DatasetError
 from detdata.versions.ignore import Rules as Rules  # noqa: PLC0414 - listing and its rules are asked for together
 from detdata.versions.names import check_relative, clash_notes, from_system, path_key, printable, sort_order
 from detdata.versions.patterns import MAGIC, escape_glob, parse_glob
+from detdata.versions.places import check_current_folder
 from detdata.versions.tree import Walker, any_match
 
 _WINDOWS = os.name == "nt"
@@ -88,6 +89,7 @@ def _parse(item: object) -> tuple[str, str]:
         raise ArgumentTypeError(f"paths must be text or pathlib paths, got {brief(item)} of type {type(item).__name__}")
     if not text or "\0" in text:
         raise ArgumentValueError(f"paths: {brief(text)} is no path; name a folder, a file or a glob")
+    check_current_folder(text)
     try:
         os.lstat(text)
     except (FileNotFoundError, NotADirectoryError):
@@ -150,8 +152,8 @@ def list_files(
 ) -> Listing:
     """Return all files that `select` and `rules` make data of, in byte order; none where nothing of it is there.
 
-    exclude_files: absolute paths of files that don't count, such as the manifest in use. Manifests that lie in the data
-    (`*.lock.json`, by their content) and the root's `.detdataignore` never count, nor do empty folders, times, modes.
+    exclude_files: absolute paths of files that don't count, such as the manifest in use. Never counted are manifests
+    and caches of digests that lie in the data, by name and content, the root's `.detdataignore`, empty folders.
     Raises DatasetError for the first of everything that cannot be listed: folders and files that may not be read,
     links that lead nowhere or in a circle, pipes, sockets and devices (none of which is opened); UnknownFormat for a
     choice that leads out of the root. Cost: a stat for each file, some 5 µs; memory some 150 bytes a file.
@@ -164,6 +166,7 @@ def list_files(
     ['a', 'b']
     """
     top = os.fspath(root)
+    check_current_folder(top)
     if not os.path.isdir(top):
         raise DatasetError(top, "there is no such folder")
     walker = Walker(top.rstrip("/"), rules, exclude_files)

@@ -1,0 +1,88 @@
+"""Files that this library writes, among data too, and that are never data: manifests, caches, what a kill left of them.
+
+Each is known by its name and its first bytes together; only a temporary file, which may be empty, by its name alone,
+and that has 16 random digits in it.
+"""
+
+# What is left behind is found by single system calls.
+# ruff: noqa: PTH108, PTH118
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import time
+import zlib
+from contextlib import suppress
+
+MANIFEST_ENDINGS = (".lock.json", ".lock.json.gz")
+CACHE_ENDINGS = (".digests", ".pieces", ".rows")
+OWN_ENDINGS = (*MANIFEST_ENDINGS, *CACHE_ENDINGS)
+HEAD_BYTES = 512  # enough of a file to know it by
+
+_MANIFEST_START = re.compile(rb'\s*\{\s*"format":\s*"detdata\.manifest/')
+_CACHE_NAME = re.compile(r"(?s:.*/)?[0-9a-f]{32}\.(digests|pieces|rows)")
+_CACHE_START = re.compile(rb'detdata\.(digests|unfinished)/[0-9]+\n|\[\{"format": "detdata\.rows/')
+_TEMPORARY = re.compile(r"(?s:.*/)?\.tmp-[0-9a-f]{16}\.(lock\.json|lock\.json\.gz|digests|pieces|rows)")
+_OLD = 600.0  # seconds: nobody has written to it for so long that nobody will
+
+
+def is_own(path: str, head: bytes) -> bool:
+    """Return whether a file is one of ours. path: with `/`; it ends in one of OWN_ENDINGS. head: its first 512 bytes.
+
+    >>> is_own("a/.tmp-0123456789abcdef.lock.json", b""), is_own("a/x.lock.json", b"{}"), is_own("a/x.digests", b"")
+    (True, False, False)
+    """
+    if is_temporary(path):
+        return True
+    if path.endswith(MANIFEST_ENDINGS):
+        return is_manifest_head(head)
+    return _CACHE_NAME.fullmatch(path) is not None and _CACHE_START.match(head) is not None
+
+
+def is_manifest_head(head: bytes) -> bool:
+    """Return whether a file that begins with `head` is a dataset manifest, plain or gzipped.
+
+    >>> is_manifest_head(b'{"format": "detdata.manifest/1",')
+    True
+    """
+    if head.startswith(b"\x1f\x8b"):
+        try:
+            head = zlib.decompressobj(wbits=31).decompress(head, HEAD_BYTES)
+        except zlib.error:
+            return False
+    return _MANIFEST_START.match(head) is not None
+
+
+def temporary_beside(folder: str, ending: str) -> str:
+    """Return a path in `folder` that is nobody's, for a file that is to be renamed to one with that ending.
+
+    >>> is_temporary(temporary_beside("x", ".digests"))
+    True
+    """
+    return os.path.join(folder, f".tmp-{secrets.token_hex(8)}{ending}")
+
+
+def is_temporary(path: str) -> bool:
+    """Return whether a path, with `/`, has just such a name: left by a process that was killed, it is nobody's data.
+
+    >>> is_temporary("a/.tmp-0123456789abcdef.lock.json"), is_temporary(".tmp-notes.lock.json")
+    (True, False)
+    """
+    return _TEMPORARY.fullmatch(path.replace(os.sep, "/")) is not None
+
+
+def remove_leftovers(folder: str, endings: tuple[str, ...]) -> None:
+    """Remove temporary files with these endings that nobody has written to for ten minutes. Never raises OSError.
+
+    >>> remove_leftovers("no/such/folder", MANIFEST_ENDINGS)
+    """
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if not (entry.name.endswith(endings) and is_temporary(entry.name)):
+                continue
+            with suppress(OSError):
+                age = time.time() - entry.stat(follow_symlinks=False).st_mtime
+                if entry.is_file(follow_symlinks=False) and age > _OLD:
+                    os.unlink(entry.path)
