@@ -4,6 +4,7 @@ from detdata.rows.differences import RowDifference, RowDifferences, first_row_di
 from detdata.rows.errors import RowsError
 from detdata.rows.faults import Faults, FileFault, find_faults, system_trouble
 from detdata.rows.hasher import RowsHasher, hash_rows
+from detdata.rows.parallel import hash_rows_on, parquet_rows
 from detdata.rows.reading import Batch, is_table
 from detdata.rows.report import BlockChange, RowsReport, compare_rows
 from detdata.rows.version import BLOCK_ROWS, RowsVersion
@@ -24,6 +25,8 @@ __all__ = [
     "find_faults",
     "first_row_differences",
     "hash_rows",
+    "hash_rows_on",
     "is_table",
+    "parquet_rows",
     "system_trouble",
 ]

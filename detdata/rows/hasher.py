@@ -8,6 +8,7 @@ from typing import Any
 
 from detdata.algorithms import check_algorithm, new_hasher
 from detdata.checks import as_int
+from detdata.errors import ArgumentValueError
 from detdata.rows.build import node_of
 from detdata.rows.hashing import prefixed
 from detdata.rows.ordered import ColumnBlock
@@ -72,6 +73,13 @@ def _version(hasher: RowsHasher, files: Files, counts: Sequence[int]) -> RowsVer
     return hasher.version([(name, count) for (name, _), count in zip(files, counts, strict=True)])
 
 
+def add_rows(sums: RowSums, columns: Sequence[Any], rows: int) -> None:
+    """Add `rows` rows to the sums: one Arrow array for each column."""
+    for start in range(0, rows, ROWS_AT_ONCE):
+        count = min(ROWS_AT_ONCE, rows - start)
+        sums.update(row_values([node_of(column.slice(start, count), coded=True) for column in columns], count))
+
+
 class RowsHasher:
     """Both digests of the rows given so far.
 
@@ -100,10 +108,8 @@ class RowsHasher:
 
     def update(self, columns: Sequence[Any], rows: int) -> None:
         """Add rows: one Arrow array of `rows` values for each column, of the type that the schema names."""
-        for start in range(0, rows if self._sums is not None else 0, ROWS_AT_ONCE):
-            count = min(ROWS_AT_ONCE, rows - start)
-            nodes = [node_of(column.slice(start, count), coded=True) for column in columns]
-            self._sums.update(row_values(nodes, count))  # type: ignore[union-attr]  # no rounds without sums
+        if self._sums is not None:
+            add_rows(self._sums, columns, rows)
         start = 0
         while start < rows:
             count = min(BLOCK_ROWS - self.rows % BLOCK_ROWS, rows - start)
@@ -115,8 +121,20 @@ class RowsHasher:
                 self._marks.append(self._close(self._blocks))
                 self._columns = self._new_columns()
 
-    def version(self, files: Sequence[tuple[str, int]]) -> RowsVersion:
-        """Return the version of the rows so far; more may follow."""
+    def add_block(self, digests: Sequence[bytes]) -> None:
+        """Add a whole block by the digest of each column in it; the order-free digest does not see its rows.
+
+        Raises ValueError within a block.
+        """
+        if self.rows % BLOCK_ROWS:
+            raise ArgumentValueError(f"a block begins every {BLOCK_ROWS} rows, not after {self.rows}")
+        self._blocks.update(b"".join(digests))
+        self._marks.append(tuple(digest.hex()[:MARK] for digest in digests))
+        self.rows += BLOCK_ROWS
+
+    def version(self, files: Sequence[tuple[str, int]], sums: RowSums | None = None) -> RowsVersion:
+        """Return the version of the rows so far; more may follow. sums: of all rows, if somebody else made them."""
+        sums = self._sums if sums is None else sums
         total, marks = self._blocks.copy(), list(self._marks)
         if self.rows % BLOCK_ROWS:
             marks.append(self._close(total))
@@ -126,7 +144,7 @@ class RowsHasher:
             schema=self._schema,
             rows=self.rows,
             digest=total.digest().hex(),
-            unordered="" if self._sums is None else self._sums.digest(self.rows, self._schema_bytes),
+            unordered="" if sums is None else sums.digest(self.rows, self._schema_bytes),
             blocks=tuple(marks),
             files=tuple(files),
         )

@@ -78,6 +78,11 @@ class RowSums:
         self._once = (self._once + int(once.sum(dtype=np.uint64))) & _MASK
         self._twice = (self._twice + int(mix64(twice ^ GOLDEN).sum(dtype=np.uint64))) & _MASK
 
+    def add(self, other: RowSums) -> None:
+        """Add the rows that another one has."""
+        self._once = (self._once + other._once) & _MASK
+        self._twice = (self._twice + other._twice) & _MASK
+
     def digest(self, rows: int, schema: bytes) -> str:
         """Return 128 bits, in hex, of the sums, the number of rows and the schema."""
         numbers = b"".join(number.to_bytes(8, "little") for number in (rows, self._once, self._twice))
