@@ -18,17 +18,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import xxhash
 
 from detdata.algorithms import digest_size
-from detdata.arrays import Int64Array
 from detdata.versions.files import FileStat
 from detdata.versions.own_files import CACHE_ENDINGS, remove_leftovers, temporary_beside
+from detdata.versions.stats import Stats
 
 GRAIN_NS = 2_000_000_000  # the coarsest clock of a file system in use (FAT); ext4's is some 4 ms
 _MAGIC = b"detdata.digests/1\n"
-_COLUMNS = 5  # dev, inode, size, mtime_ns, ctime_ns
+_ROW = 40  # bytes of a file's dev, inode, size, mtime_ns and ctime_ns
 _END = 16  # bytes of the checksum at the end
 
 
@@ -67,39 +66,41 @@ class DigestCache:
         name = xxhash.xxh3_128_hexdigest("\0".join([algorithm, *key]).encode("utf-8", "surrogateescape"))
         return DigestCache(Path(folder) / f"{name}.digests", algorithm)
 
-    def look_up(self, paths: list[str], stats: Int64Array) -> list[str | None]:
+    def look_up(self, paths: list[str], stats: Stats) -> list[str | None]:
         """Return the remembered hex digest of each path whose stat values are the remembered ones, else None.
 
-        paths: in the listing's order. stats: int64[n, 5], dev, inode, size, mtime_ns and ctime_ns of each.
+        paths, stats: as in a listing.
         """
         known = self._read()
         if known is None:
             return [None] * len(paths)
         old_paths, old_stats, hexes = known
         if old_paths == paths:
-            same = (old_stats == stats).all(axis=1)
-            return [hex if ok else None for hex, ok in zip(hexes, same.tolist(), strict=True)]
+            return [hex if ok else None for hex, ok in zip(hexes, old_stats.same(stats), strict=True)]
         index = {path: place for place, path in enumerate(old_paths)}
-        places = np.array([index.get(path, -1) for path in paths], dtype=np.int64)
-        same = np.zeros(len(paths), dtype=bool)
-        there = places >= 0
-        same[there] = (old_stats[places[there]] == stats[there]).all(axis=1)
-        return [hexes[place] if ok else None for place, ok in zip(places.tolist(), same.tolist(), strict=True)]
+        there = [i for i, path in enumerate(paths) if path in index]
+        places = [index[paths[i]] for i in there]
+        found: list[str | None] = [None] * len(paths)
+        for i, place, ok in zip(there, places, old_stats.take(places).same(stats.take(there)), strict=True):
+            if ok:
+                found[i] = hexes[place]
+        return found
 
-    def remember(self, paths: list[str], stats: Int64Array, hexes: Sequence[str | None], read_at: Int64Array) -> None:
+    def remember(self, paths: list[str], stats: Stats, hexes: Sequence[str | None], read_at: Sequence[int]) -> None:
         """Replace what is remembered, leaving out files without a digest and those too fresh to be sure of.
 
-        read_at: int64[n], nanoseconds of `time.time_ns` just before each file was read; for a digest that was itself
+        read_at: nanoseconds of `time.time_ns` just before each file was read; for a digest that was itself
         taken from the cache, any time from which on it is known to be safe. Nothing happens where the cache cannot be
         written: it saves time, and no more.
         """
-        settled = stats[:, 3:].max(axis=1, initial=0) + GRAIN_NS <= read_at  # as is_settled says of one
-        keep = [i for i, (hex, ok) in enumerate(zip(hexes, settled.tolist(), strict=True)) if hex is not None and ok]
+        rows = zip(hexes, stats.latest(), read_at, strict=True)
+        # As is_settled says of one.
+        keep = [i for i, (hex, last, at) in enumerate(rows) if hex is not None and last + GRAIN_NS <= at]
         names = "\0".join([paths[i] for i in keep]).encode("utf-8", "surrogateescape")
         pieces = (
             _MAGIC,
             len(keep).to_bytes(8, "little"),
-            stats[keep].astype("<i8", copy=False).tobytes(),
+            stats.take(keep).to_bytes(),
             bytes.fromhex("".join([hexes[i] or "" for i in keep])),
             names,
         )
@@ -117,7 +118,7 @@ class DigestCache:
                 temporary.unlink(missing_ok=True)
             remove_leftovers(str(self.file.parent), CACHE_ENDINGS)
 
-    def _read(self) -> tuple[list[str], Int64Array, list[str]] | None:
+    def _read(self) -> tuple[list[str], Stats, list[str]] | None:
         try:
             content = self.file.read_bytes()
         except OSError:
@@ -129,12 +130,11 @@ class DigestCache:
             return None
         start = len(_MAGIC) + 8
         count, width = int.from_bytes(body[len(_MAGIC) : start], "little"), digest_size(self.algorithm)
-        middle = start + count * 8 * _COLUMNS
+        middle = start + count * _ROW
         end = middle + count * width
         if end > len(body):
             return None
-        stats = np.frombuffer(body, dtype="<i8", count=count * _COLUMNS, offset=start).reshape(count, _COLUMNS)
         text = body[middle:end].hex()
         hexes = [text[i : i + 2 * width] for i in range(0, len(text), 2 * width)]
         paths = str(body[end:], "utf-8", "surrogateescape").split("\0") if count else []
-        return (paths, stats.astype(np.int64, copy=False), hexes) if len(paths) == count else None
+        return (paths, Stats.from_bytes(body[start:middle]), hexes) if len(paths) == count else None

@@ -19,10 +19,9 @@ import mmap
 import os
 import stat
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
-
-import numpy as np
 
 from detdata.algorithms import Bytes, hex_function, new_hasher
 from detdata.checks import as_int
@@ -226,11 +225,14 @@ def first_difference(a_path: str | os.PathLike[str], b_path: str | os.PathLike[s
     for one, other in zip(_whole_blocks(a_path), _whole_blocks(b_path), strict=False):
         if one != other:
             length = min(len(one), len(other))
-            a, b = (np.frombuffer(block, dtype=np.uint8, count=length) for block in (one, other))
-            differ = np.flatnonzero(a != b)
-            return offset + (int(differ[0]) if differ.size else length)
+            return offset + _first_difference(one[:length], other[:length])
         offset += len(one)
     return None
+
+
+def _first_difference(one: bytes, other: bytes) -> int:
+    """Return where two blocks of one length begin to differ, their length if they don't."""
+    return bisect_left(range(len(one)), x=True, key=lambda at: one[: at + 1] != other[: at + 1])
 
 
 def _whole_blocks(path: str | os.PathLike[str]) -> Iterator[bytes]:

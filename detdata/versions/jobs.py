@@ -18,7 +18,6 @@ from itertools import chain, islice
 from typing import Any, TypeAlias
 
 from detdata.algorithms import hex_function
-from detdata.arrays import Int64Array
 from detdata.versions.errors import DatasetError
 from detdata.versions.files import (
     FileStat,
@@ -31,6 +30,7 @@ from detdata.versions.files import (
 from detdata.versions.ignore import Symlinks
 from detdata.versions.pieces import Joiner, check_piece_size
 from detdata.versions.remote import digest_remote
+from detdata.versions.stats import Stats
 from detdata.versions.unfinished import Journal, Unfinished
 
 LARGE = 4 * 2**20  # bytes from which a file is a job of its own
@@ -73,7 +73,7 @@ def threads() -> int:
 def digest_all(
     way: Way,
     paths: Sequence[str],
-    stats: Int64Array,
+    stats: Stats,
     todo: Sequence[int],
     done: Done,
     *,
@@ -90,7 +90,7 @@ def digest_all(
     the first file that cannot be hashed: jobs not yet begun are then given up, and those that run are waited for.
     """
     check_piece_size(way.piece_size)
-    sizes: list[int] = stats[:, 2].tolist()
+    sizes = stats.sizes()
     large = sorted((i for i in todo if sizes[i] >= LARGE), key=lambda i: -sizes[i])
     small = [i for i in todo if sizes[i] < LARGE]
     if executor is not None:
@@ -116,7 +116,7 @@ def digest_all(
 def _one_by_one(
     way: Way,
     paths: Sequence[str],
-    stats: Int64Array,
+    stats: Stats,
     files: Sequence[int],
     done: Done,
     on_bytes: Callable[[int], None] | None,
@@ -125,7 +125,7 @@ def _one_by_one(
     plain = way.symlinks == "follow" and not way.piece_size
     for start in range(0, len(files), _BATCH_FILES):
         part = files[start : start + _BATCH_FILES]
-        for i, listed in zip(part, stats[part].tolist(), strict=True):
+        for i, listed in zip(part, stats.rows(part), strict=True):
             path = _full(way, paths[i])
             hex = digest_small(path, listed, one_shot) if plain else None
             if hex is None:
@@ -135,9 +135,9 @@ def _one_by_one(
                 on_bytes(listed[2])
 
 
-def _listed(stats: Int64Array, i: int) -> FileStat | None:
+def _listed(stats: Stats, i: int) -> FileStat | None:
     """What a file was when it was listed; None where an inode of 64 bits had to be wrapped and cannot be compared."""
-    row = FileStat(*stats[i].tolist())
+    row = stats[i]
     return row if min(row.dev, row.inode) >= 0 else None
 
 
@@ -178,7 +178,7 @@ def _pool(workers: int, stopped: threading.Event | None = None) -> Iterator[Exec
 def _large_jobs(
     collector: _Collector,
     paths: Sequence[str],
-    stats: Int64Array,
+    stats: Stats,
     files: Sequence[int],
     on_bytes: Callable[[int], None] | None = None,
 ) -> Iterator[Job]:

@@ -15,10 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from detdata.algorithms import check_algorithm, new_hasher
-from detdata.arrays import Int64Array
 from detdata.checks import as_int
 from detdata.errors import ArgumentValueError, MissingExtra
 from detdata.versions.errors import DatasetError
@@ -43,14 +40,14 @@ _TAGS = (
 class RemoteListing:
     """All files of a remote dataset in byte order of their paths.
 
-    root: the URL that paths are relative to. select: as in a `Selection`. paths: n of them. sizes: int64[n], bytes.
+    root: the URL that paths are relative to. select: as in a `Selection`. paths: n of them. sizes: bytes of each.
     tags: what the store says of each file's content and time, as text; equal tags and sizes mean the same file.
     """
 
     root: str
     select: tuple[str, ...]
     paths: list[str]
-    sizes: Int64Array
+    sizes: list[int]
     tags: list[str]
     notes: tuple[str, ...] = ()
 
@@ -117,7 +114,7 @@ def list_remote(url: str, rules: Rules) -> RemoteListing:
     if choice != "." and not paths and not single:
         raise DatasetError(url, "matches nothing; `*` stays within a name, `**` stands for any number of folders")
     return RemoteListing(
-        root, (choice,), paths, np.array(sizes, dtype=np.int64)[order], [tags[i] for i in order], clash_notes(paths)
+        root, (choice,), paths, [sizes[i] for i in order], [tags[i] for i in order], clash_notes(paths)
     )
 
 

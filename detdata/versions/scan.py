@@ -11,10 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TypeAlias
 
-import numpy as np
-
 from detdata.algorithms import check_algorithm
-from detdata.arrays import Int64Array
 from detdata.checks import as_int, brief
 from detdata.errors import ArgumentTypeError, ArgumentValueError
 from detdata.versions.cache import DigestCache
@@ -28,13 +25,14 @@ from detdata.versions.names import printable, to_system
 from detdata.versions.patterns import MAGIC, parse_glob
 from detdata.versions.pieces import check_piece_size
 from detdata.versions.remote import RemoteListing, is_url, list_remote, read_remote_ignore
+from detdata.versions.stats import Stats
 from detdata.versions.unfinished import Unfinished
 from detdata.versions.walk import Listing, Rules, Selection, list_files, select
 
 Paths: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 _SAVE_EVERY = 30.0  # seconds after which digests made so far are put into the cache, against a SIGKILL
-_ALWAYS = np.iinfo(np.int64).max
+_ALWAYS = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +109,9 @@ def scan_listing(
         _check_rows(ways, part)
         return _scan_rows(chosen, listing, ways, means, stop)
     first, step = part or (1, 1)
-    paths, stats, kinds = listing.paths[first - 1 :: step], listing.stats[first - 1 :: step], listing.kinds
+    paths, stats, kinds = listing.paths[first - 1 :: step], listing.stats, listing.kinds
+    if step > 1:
+        stats = stats.take(range(first - 1, len(stats), step))
     run = _Run(chosen, paths, stats, ways, means)
     hexes = run.hash()
     manifest = Manifest.build(
@@ -123,9 +123,7 @@ def scan_listing(
         piece_size=ways.piece_size,
         rules=ways.rules,
         select=chosen.select,
-        part=None
-        if part is None
-        else (*part, listing_digest(encode_paths(listing.paths), listing.stats[:, 2].tolist())),
+        part=None if part is None else (*part, listing_digest(encode_paths(listing.paths), listing.stats.sizes())),
     )
     return _scan(manifest, run.todo, listing.notes, root)
 
@@ -145,11 +143,11 @@ def _scan(manifest: Manifest, read: Sequence[int], notes: tuple[str, ...], root:
 class _Run:
     """One hashing of a list of files, with cache and progress."""
 
-    def __init__(self, chosen: Selection, paths: list[str], stats: Int64Array, ways: Ways, means: Means) -> None:
+    def __init__(self, chosen: Selection, paths: list[str], stats: Stats, ways: Ways, means: Means) -> None:
         root = str(chosen.root)
         self.way = Way(root, ways.algorithm, ways.piece_size, ways.rules.symlinks)
         self.paths, self.stats, self.means = paths, stats, means
-        self.sizes: list[int] = stats[:, 2].tolist()
+        self.sizes = stats.sizes()
         self.cache: DigestCache | None = None
         self.unfinished: Unfinished | None = None
         self.hexes: list[str | None] = [None] * len(paths)
@@ -161,8 +159,8 @@ class _Run:
                 self.hexes = self.cache.look_up(paths, stats)
         self.todo = [i for i, hex in enumerate(self.hexes) if hex is None]
         self.trusted = len(paths) - len(self.todo)
-        self.read_at = np.full(len(paths), _ALWAYS, dtype=np.int64)
-        self.read_at[self.todo] = time.time_ns()  # before the first of them is read: the safe side
+        now = time.time_ns()  # before the first of them is read: the safe side
+        self.read_at = [now if hex is None else _ALWAYS for hex in self.hexes]
         self.saved_at = time.monotonic()
         self.meter = Meter(means, len(paths), sum(self.sizes), self.trusted)
         self.meter.bytes = self.meter.total_bytes - sum(self.sizes[i] for i in self.todo)
@@ -197,7 +195,7 @@ class _Run:
         if self.cache is not None:
             hexes, read_at = self.hexes, self.read_at
             if None in hexes:  # of a run that was stopped, what it did not come to stays remembered as it was
-                read_at = np.where([hex is None for hex in hexes], _ALWAYS, read_at)
+                read_at = [_ALWAYS if hex is None else at for hex, at in zip(hexes, read_at, strict=True)]
                 known = self.cache.look_up(self.paths, self.stats)
                 hexes = [hex or old for hex, old in zip(hexes, known, strict=True)]
             self.cache.remember(self.paths, self.stats, hexes, read_at)
@@ -237,7 +235,7 @@ def scan_url(url: str, ways: Ways, means: Means, chosen: tuple[str, ...] = (".",
         listing = _selected(listing, chosen)
     elif not listing.paths:
         raise ArgumentValueError(f"no files under {url}: the dataset is empty")
-    sizes: list[int] = listing.sizes.tolist()
+    sizes = listing.sizes
     hexes: list[str] = [""] * len(sizes)
     meter = Meter(means, len(sizes), sum(sizes), 0)
 
@@ -275,7 +273,7 @@ def _selected(listing: RemoteListing, chosen: tuple[str, ...]) -> RemoteListing:
         listing,
         select=chosen,
         paths=[listing.paths[i] for i in keep],
-        sizes=listing.sizes[keep],
+        sizes=[listing.sizes[i] for i in keep],
         tags=[listing.tags[i] for i in keep],
     )
 

@@ -10,11 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import pyarrow.parquet as pq
 
 from detdata.algorithms import new_hasher
-from detdata.arrays import Int64Array
 from detdata.errors import UnknownFormat
 from detdata.rows import Batch, RowsError, RowsVersion, hash_rows, system_trouble
 from detdata.versions.cache import DigestCache
@@ -37,7 +35,7 @@ def hash_tables(
     that changes meanwhile; RowsError for what is no table, or not one with the others; ValueError.
     """
     files = [(path, f"{chosen.root}/{path}") for path in listing.paths]
-    sizes: list[int] = listing.stats[:, 2].tolist()
+    sizes = listing.stats.sizes()
     kept = None if means.cache is None else _Kept.of(means, chosen, ways)
     known = kept.look_up(listing, stop) if kept is not None and means.quick else None
     if known is not None:
@@ -65,10 +63,10 @@ def hash_tables(
 
 def check_unchanged(root: str, listing: Listing) -> None:
     """Raise DatasetError unless every listed file is as it was when it was listed."""
-    for path, before in zip(listing.paths, listing.stats.tolist(), strict=True):
+    for path, before in zip(listing.paths, listing.stats, strict=True):
         now = stat_file(f"{root}/{path}")
         first = 2 if min(before[:2]) < 0 else 0  # an inode of 64 bits had to be wrapped, and cannot be compared
-        if tuple(before[first:]) != now[first:]:
+        if before[first:] != now[first:]:
             raise DatasetError(f"{root}/{path}", "changed while it was read; go on when nothing writes to it")
 
 
@@ -163,7 +161,7 @@ class _Kept:
             temporary = Path(temporary_beside(str(self.record.parent), _SUFFIX))
             temporary.write_bytes(text)
             temporary.replace(self.record)
-            times: Int64Array = np.full(len(listing.paths), read_at, dtype=np.int64)
+            times = [read_at] * len(listing.paths)
             self.digests.remember(listing.paths, listing.stats, [self._mark(text)] * len(listing.paths), times)
 
     def _mark(self, text: bytes) -> str:

@@ -14,9 +14,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-from detdata.arrays import Int64Array
 from detdata.checks import brief
 from detdata.errors import ArgumentTypeError, ArgumentValueError
 from detdata.versions.errors import DatasetError
@@ -24,6 +21,7 @@ from detdata.versions.ignore import Rules as Rules  # noqa: PLC0414 - listing an
 from detdata.versions.names import check_relative, clash_notes, from_system, path_key, printable, sort_order
 from detdata.versions.patterns import MAGIC, escape_glob, parse_glob
 from detdata.versions.places import check_current_folder
+from detdata.versions.stats import Stats
 from detdata.versions.tree import Walker, any_match
 
 _WINDOWS = os.name == "nt"
@@ -41,13 +39,13 @@ class Selection:
 class Listing:
     """All files of a dataset in byte order of their paths.
 
-    paths: relative to root, n of them. stats: int64[n, 5], dev, inode, size in bytes, mtime_ns and ctime_ns of each (of
+    paths: relative to root, n of them. stats: dev, inode, size in bytes, mtime_ns and ctime_ns of each (of
     the file that a followed link leads to). kinds: "file", or "link" for a recorded link. notes: for people.
     """
 
     root: str
     paths: list[str]
-    stats: Int64Array
+    stats: Stats
     kinds: list[str]
     notes: tuple[str, ...] = ()
 
@@ -181,6 +179,6 @@ def list_files(
         paths = walker.paths
         order = [at for i, at in enumerate(order) if not i or paths[at] != paths[order[i - 1]]]
     paths = [walker.paths[at] for at in order]
-    stats = np.array(walker.rows, dtype=np.int64).reshape(-1, 5)[order]
+    stats = Stats(walker.rows).take(order)
     kinds = ["link" if at in walker.links else "file" for at in order] if walker.links else ["file"] * len(order)
     return Listing(top, paths, stats, kinds, clash_notes(paths))

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
 
 from detdata import DatasetError, hash_dataset
@@ -15,6 +14,7 @@ from detdata.versions import cache as module
 from detdata.versions.cache import DigestCache
 from detdata.versions.means import Means
 from detdata.versions.scan import scan_paths
+from detdata.versions.stats import Stats
 from detdata.versions.walk import list_files
 from tests.versions.trees import PLAIN, make_tree
 
@@ -121,7 +121,7 @@ def test_a_damaged_cache_counts_as_none(tmp_path, damage):
     if damage == "flipped":
         for at in range(0, len(content), 7):
             file.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
-            assert DigestCache(file, "xxh3-128").look_up(list(PLAIN), np.zeros((5, 5), np.int64)) == [None] * 5
+            assert DigestCache(file, "xxh3-128").look_up(list(PLAIN), Stats([0] * 25)) == [None] * 5
     elif damage == "folder":
         file.unlink()
         file.mkdir()
@@ -151,16 +151,15 @@ def test_without_quick_everything_is_read_and_remembered(tmp_path):
 
 @pytest.mark.usefixtures("settled")
 def test_lookup_takes_each_row_only_with_all_its_five_values(tmp_path):
-    stats = np.arange(15, dtype=np.int64).reshape(3, 5)
+    stats = Stats(range(15))
     cache = DigestCache(tmp_path / "c", "xxh3-128")
     hexes = [f"{i:032x}" for i in range(3)]
-    cache.remember(["a", "b\udcff", "c\nd"], stats, hexes, np.full(3, 2**62))
+    cache.remember(["a", "b\udcff", "c\nd"], stats, hexes, [2**62] * 3)
 
     assert cache.look_up(["a", "b\udcff", "c\nd"], stats) == hexes
-    assert cache.look_up(["c\nd", "new", "a"], stats[[2, 1, 0]]) == [hexes[2], None, hexes[0]]
+    assert cache.look_up(["c\nd", "new", "a"], stats.take([2, 1, 0])) == [hexes[2], None, hexes[0]]
     for column in range(5):
-        other = stats.copy()
-        other[1, column] += 1
+        other = Stats([value + (place == 5 + column) for place, value in enumerate(range(15))])
         assert cache.look_up(["a", "b\udcff", "c\nd"], other) == [hexes[0], None, hexes[2]]
 
 

@@ -4,7 +4,6 @@ import os
 from concurrent.futures import Future, wait
 from itertools import pairwise
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +13,7 @@ from detdata.errors import ArgumentTypeError, ArgumentValueError
 from detdata.versions import jobs
 from detdata.versions.files import digest_file, stat_file
 from detdata.versions.pieces import MAX_PIECE, MIN_PIECE, check_piece_size, piece_digests
+from detdata.versions.stats import Stats
 
 BAD_SIZES = [1, 64, MIN_PIECE - 1, MAX_PIECE + 1, 2**63, 2**64, 10**30, -1]
 
@@ -75,7 +75,7 @@ def test_jobs_are_made_as_they_are_handed_out_and_hold_many_small_pieces(tmp_pat
     (tmp_path / "f").touch()
     os.truncate(tmp_path / "f", 2**43)  # a hole: 8 TiB and no byte on the disk
     way = jobs.Way(str(tmp_path), "xxh3-128", 2**16, "follow")
-    stats = np.array([stat_file(tmp_path / "f")], dtype=np.int64)
+    stats = Stats(stat_file(tmp_path / "f"))
     executor = Recording()
 
     def stop_soon(*_, **__):
@@ -119,7 +119,7 @@ def test_one_slow_job_does_not_let_the_others_pile_up(tmp_path, monkeypatch):
         monkeypatch.setattr(jobs, name, value)
     found = []
     way = jobs.Way(str(tmp_path), "xxh3-128", 2**16, "follow")
-    stats = np.array([stat_file(tmp_path / "f")], dtype=np.int64)
+    stats = Stats(stat_file(tmp_path / "f"))
     jobs.digest_all(way, ["f"], stats, [0], lambda *done: found.append(done), executor=executor)
     assert executor.jobs == 100
     assert 4 < executor.most <= 8 + 4 + 1

@@ -5,10 +5,10 @@ import os
 import random
 import stat
 
-import numpy as np
 import pytest
 
 from detdata.versions.errors import DatasetError
+from detdata.versions.stats import Stats
 from detdata.versions.walk import Listing, Rules, list_files, select
 from tests.versions.trees import (
     PLAIN,
@@ -50,17 +50,16 @@ def test_the_list_is_the_same_in_any_order_of_creation_and_of_listing(tmp_path, 
 
     assert expected == listings[0].paths == listings[1].paths
     assert sorted(files, key=os.fsencode) == expected
-    assert [len(files[path]) for path in expected] == listings[0].stats[:, 2].tolist()
+    assert [len(files[path]) for path in expected] == listings[0].stats.sizes()
     assert [os.fsencode(path) for path in expected] == sorted(os.fsencode(path) for path in files)
 
 
 def test_stat_values_are_those_of_each_file(tmp_path):
     make_tree(tmp_path, PLAIN)
     found = list_files(tmp_path, ALL, Rules())
-    for path, row in zip(found.paths, found.stats.tolist(), strict=True):
+    for path, row in zip(found.paths, found.stats, strict=True):
         is_now = (tmp_path / path).stat()
-        assert row == [is_now.st_dev, is_now.st_ino, is_now.st_size, is_now.st_mtime_ns, is_now.st_ctime_ns]
-    assert found.stats.dtype == np.int64
+        assert row == (is_now.st_dev, is_now.st_ino, is_now.st_size, is_now.st_mtime_ns, is_now.st_ctime_ns)
     assert found.kinds == ["file"] * len(PLAIN)
     assert len(found) == len(PLAIN)
 
@@ -80,8 +79,8 @@ def test_an_inode_of_all_64_bits_is_kept(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "scandir", ScandirWith(lambda entries: [Entry(entry) for entry in entries]))
     found = list_files(tmp_path, ALL, Rules())
-    assert found.stats[:, 1].tolist() == [-2, -2]
-    assert found.stats[:, 2].tolist() == [1, 2]
+    assert [row.inode for row in found.stats] == [-2, -2]
+    assert found.stats.sizes() == [1, 2]
 
 
 def test_hidden_files_count_and_empty_folders_do_not(tmp_path):
@@ -92,7 +91,7 @@ def test_hidden_files_count_and_empty_folders_do_not(tmp_path):
 def test_nothing_is_an_empty_list(tmp_path):
     found = list_files(tmp_path, ALL, Rules())
     assert isinstance(found, Listing)
-    assert (found.paths, found.stats.shape, found.kinds, found.notes) == ([], (0, 5), [], ())
+    assert (found.paths, found.stats, found.kinds, found.notes) == ([], Stats(), [], ())
 
 
 def test_deep_trees_are_no_recursion(tmp_path):
@@ -204,7 +203,7 @@ def test_a_link_that_leads_nowhere_is_an_error(tmp_path, target):
     found = list_files(tmp_path, ALL, Rules(symlinks="record"))
     at = found.paths.index("link")
     assert found.kinds[at] == "link"
-    assert found.stats[at, 2] == len(target)
+    assert found.stats[at].size == len(target)
 
 
 @posix
@@ -238,7 +237,7 @@ def test_followed_links_count_as_what_they_lead_to(tmp_path):
     found = list_files(root, ALL, Rules())
     assert found.paths == ["1", "again/x", "folder/x", "real"]
     assert found.kinds == ["file"] * 4
-    assert found.stats[0].tolist()[1:3] == [(tmp_path / "blobs/1").stat().st_ino, 3]
+    assert [*found.stats[0][1:3]] == [(tmp_path / "blobs/1").stat().st_ino, 3]
     assert refusal(root, Rules(symlinks="refuse")).others == 2
     found = list_files(root, ALL, Rules(symlinks="record"))
     assert found.paths == ["1", "again", "folder", "real"]
