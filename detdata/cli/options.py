@@ -20,7 +20,7 @@ QUICK = (
 
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 _SIZE = re.compile(r"([0-9]+)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
-_LARGEST = 2**63 - 1
+_DIGITS = 20
 
 
 class Size(click.ParamType[int]):
@@ -33,10 +33,9 @@ class Size(click.ParamType[int]):
         if isinstance(value, int):
             return value
         found = _SIZE.fullmatch(value.strip())
-        size = int(found[1]) << _UNITS[found[2].upper()] if found and len(found[1]) < 20 else None
-        if size is None or size > _LARGEST:
-            self.fail(f"{value!r} is no size: 1 to {_LARGEST} bytes, as in 67108864 or 64M; 0 for none", param, ctx)
-        return size
+        if found is None or len(found[1]) > _DIGITS:
+            self.fail(f"{value!r} is no size: write 64M for pieces of 64 MiB (from 64K to 1T), 0 for none", param, ctx)
+        return int(found[1]) << _UNITS[found[2].upper()]
 
 
 def add(*options: Callable[[_F], _F]) -> Callable[[_F], _F]:
@@ -98,7 +97,7 @@ choosing = add(
         type=Size(),
         default=0,
         metavar="SIZE",
-        help="Hash files as trees of pieces of so many bytes (64M); other digests than without.",
+        help="Hash files as trees of pieces of so many bytes, 64K to 1T (64M is good); other digests than without.",
     ),
 )
 
