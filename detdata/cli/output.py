@@ -78,11 +78,12 @@ def put_manifest(manifest: Manifest, target: Path | None, options: dict[str, Any
     if target is None:
         return
     unit = "rows" if manifest.content == "rows" else "bytes"
+    files = "file" if len(manifest) == 1 else "files"
     if options["as_json"]:
         record = {"digest": manifest.digest, "files": len(manifest), unit: manifest.bytes}
         click.echo(json.dumps(record | told | {"manifest": str(target)}))
     elif not options["quiet"]:
-        click.echo(f"{manifest.digest}  {len(manifest):,} files, {manifest.bytes:,} {unit} -> {target}")
+        click.echo(f"{manifest.digest}  {len(manifest):,} {files}, {manifest.bytes:,} {unit} -> {target}")
 
 
 def show_report(report: Report, options: dict[str, Any], summary: Path | None) -> None:
