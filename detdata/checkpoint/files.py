@@ -1,6 +1,8 @@
 """Files of a checkpoint: written, hashed and synced in one pass; read back within bounds; no torch.
 
-The digest is computed from the bytes on their way to the disk, beside the writing, so that a save reads nothing back.
+The digest is computed from the bytes on their way to the disk, so that a save reads nothing back. That happens a piece
+at a time, hashed and copied while it is in the processor's cache, with the disk at work on the pieces before it: a
+thread for the hashing costs more, as it has to fetch every piece from memory again.
 """
 
 from __future__ import annotations
@@ -16,9 +18,8 @@ from typing import Any, BinaryIO, cast
 
 import xxhash
 
-from detdata.checkpoint.hashing import DIGEST, Digester
-
-CHUNK = 1 << 20  # bytes written, or read, at a time: hashed and copied while they are in the processor's cache
+CHUNK = 1 << 19  # bytes hashed, and written or read, at a time
+DIGEST = "xxh3-128:"
 STRETCH = 1 << 24  # bytes after which the disk is told to begin
 
 
@@ -42,12 +43,12 @@ class HashingFile:
     may forget it, and keeps what training needs.
 
     An error, Ctrl-C too, is kept and raised by `finish`, not by `write`: torch's zip writer calls `write` from C++ and
-    its destructor would write again while the error is on its way. `close` must be called in the end.
+    its destructor would write again while the error is on its way.
     """
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._digester = Digester()
+        self._hash = xxhash.xxh3_128()
         self._gathered = bytearray()
         self._size = 0
         self._written = self._begun = 0  # bytes given to the system; bytes of them told to go to the disk
@@ -78,13 +79,10 @@ class HashingFile:
     def _put(self, view: memoryview) -> None:
         for start in range(0, len(view), CHUNK):
             piece = view[start : start + CHUNK]
-            self._digester.update(piece)
-            try:
-                while piece:
-                    piece = piece[self._file.write(piece) :]
-            finally:
-                self._digester.wait()  # the memory is the caller's again when `write` returns
-            self._written += min(CHUNK, len(view) - start)
+            self._hash.update(piece)
+            self._written += len(piece)
+            while piece:
+                piece = piece[self._file.write(piece) :]
             if self._written - self._begun >= STRETCH:
                 _begin_writing(self._file, self._begun, self._written - self._begun)
                 self._begun = self._written
@@ -99,11 +97,7 @@ class HashingFile:
         if self._error is not None:
             raise self._error
         os.fsync(self._file.fileno())
-        return FileRecord(self._size, self._digester.finish())
-
-    def close(self) -> None:
-        """End the thread that hashes; the file stays open."""
-        self._digester.close()
+        return FileRecord(self._size, DIGEST + self._hash.hexdigest())
 
 
 def _begin_writing(file: BinaryIO, start: int, size: int) -> None:
@@ -117,11 +111,8 @@ def write_file(path: Path, write: Callable[[BinaryIO], object]) -> FileRecord:
     """Create `path`, let `write` fill it, sync it, and return its record."""
     with path.open("xb", buffering=0) as raw:
         file = HashingFile(cast("BinaryIO", raw))
-        try:
-            write(cast("BinaryIO", file))
-            return file.finish()
-        finally:
-            file.close()
+        write(cast("BinaryIO", file))
+        return file.finish()
 
 
 def open_regular(path: Path) -> BinaryIO:
@@ -152,12 +143,20 @@ def hash_file(path: Path) -> FileRecord:
     """Return size and digest of the regular file `path`, read once in pieces. Raises OSError."""
     hasher = xxhash.xxh3_128()
     size = 0
-    buffer = memoryview(bytearray(CHUNK))
     with open_regular(path) as file:
-        while count := file.readinto(buffer):  # type: ignore[attr-defined]  # a FileIO: buffering=0
-            hasher.update(buffer[:count])
+        buffer = memoryview(bytearray(CHUNK))
+        while count := read_hashed(file, buffer, hasher):
             size += count
     return FileRecord(size, DIGEST + hasher.hexdigest())
+
+
+def read_hashed(file: BinaryIO, target: memoryview, hasher: xxhash.xxh3_128) -> int:
+    """Fill `target` from an unbuffered file and hash what came; return the bytes, fewer only at the file's end."""
+    done = 0
+    while count := file.readinto(target[done : done + CHUNK]):  # type: ignore[attr-defined]  # a FileIO
+        hasher.update(target[done : done + count])
+        done += count
+    return done
 
 
 def remove_tree(path: Path) -> None:

@@ -6,10 +6,9 @@ import warnings
 from pathlib import Path
 
 from detdata.checkpoint.errors import CheckpointNotFound
-from detdata.checkpoint.saved import REQUIRED, Saved, read
+from detdata.checkpoint.saved import Damaged, Saved, read
 from detdata.checkpoint.store import Candidate, find
 from detdata.checkpoint.tensors import Unreadable
-from detdata.checkpoint.verify import find_problems, require
 from detdata.errors import CheckpointBroken, UnknownFormat
 
 
@@ -62,11 +61,10 @@ def _open(candidate: Candidate, rank: int) -> tuple[Saved | None, list[str]]:
     manifest = candidate.manifest
     if manifest is None:
         return None, [candidate.problem]
-    problems = require(manifest, REQUIRED) + find_problems(candidate.path, manifest)
-    if problems:
-        return None, problems
     try:
         saved = read(candidate.path, manifest, rank)
+    except Damaged as damaged:
+        return None, list(damaged.problems)
     except (Unreadable, OSError) as error:
         return None, [str(error)]
     if saved.progress.global_step != manifest.step:

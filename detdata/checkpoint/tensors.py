@@ -5,13 +5,12 @@ from __future__ import annotations
 import pickle
 import zipfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
 from torch.utils.serialization import config as _torch_config
 
-from detdata.checkpoint.files import open_regular
+from detdata.checkpoint.memory import Held
 
 _config: Any = _torch_config  # its options are typed nowhere
 
@@ -30,14 +29,13 @@ def tree_writer(tree: Any) -> Callable[[BinaryIO], object]:
     return write
 
 
-def read_tree(path: Path) -> Any:
-    """Return the tree in the file `path`, tensors on the CPU. Raises Unreadable, OSError."""
+def load_tree(name: str, held: Held) -> Any:
+    """Return the tree in a file that was read, tensors on the CPU, in the memory of `held`. Raises Unreadable."""
     try:
-        with open_regular(path) as file:
-            return torch.load(file, map_location="cpu", weights_only=True)
+        return held.load()
     except pickle.UnpicklingError as error:
         # torch's text goes on to say how to run the code, which is no advice of ours
         why = str(error).partition("WeightsUnpickler error: ")[2].partition(". ")[0] or "not a torch file"
-        raise Unreadable(f"{path.name} holds objects that only running code could rebuild: {why}") from error
+        raise Unreadable(f"{name} holds objects that only running code could rebuild: {why}") from error
     except (RuntimeError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
-        raise Unreadable(f"{path.name} cannot be loaded: {type(error).__name__}: {error}") from error
+        raise Unreadable(f"{name} cannot be loaded: {type(error).__name__}: {error}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,8 @@ from detdata.checkpoint.errors import CheckpointNotFound
 from detdata.checkpoint.files import FileRecord, hash_file
 from detdata.checkpoint.manifest import MANIFEST, Manifest, ManifestError, read_manifest
 from detdata.errors import UnknownFormat
+
+_SILLY = re.compile(r"\.nfs[0-9A-Fa-f]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,13 @@ def find_problems(folder: Path, manifest: Manifest, *, checksums: bool = True) -
         found = {path.name for path in folder.iterdir()}
     except OSError as error:
         return [*problems, f"the folder cannot be listed: {error}"]
-    return problems + [f"{name} is not part of the checkpoint" for name in sorted(found - {MANIFEST, *manifest.files})]
+    more = sorted(name for name in found - {MANIFEST, *manifest.files} if not is_in_use_elsewhere(name))
+    return problems + [f"{name} is not part of the checkpoint" for name in more]
+
+
+def is_in_use_elsewhere(name: str) -> bool:
+    """Whether a file is what a client of NFS leaves of a removed file that somebody has open: it goes by itself."""
+    return _SILLY.fullmatch(name) is not None
 
 
 def _check(path: Path, expected: FileRecord, checksums: bool) -> list[str]:
@@ -103,8 +112,15 @@ def _check(path: Path, expected: FileRecord, checksums: bool) -> list[str]:
         return [f"{path.name} is missing"]
     except OSError as error:
         return [f"{path.name} cannot be read: {error}"]
+    return compare_records(path.name, found, expected)
+
+
+def compare_records(name: str, found: FileRecord, expected: FileRecord) -> list[str]:
+    """Return what is wrong with a file that was read, one line; empty if it is what was written."""
+    if found.size != expected.size:
+        return [f"{name} has {found.size} bytes, {expected.size} were written"]
     if found != expected:
-        return [f"{path.name} is altered: its digest is {found.digest}, {expected.digest} was written"]
+        return [f"{name} is altered: its digest is {found.digest}, {expected.digest} was written"]
     return []
 
 
