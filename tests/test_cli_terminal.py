@@ -104,3 +104,11 @@ def test_ctrl_c_promises_nothing_where_nothing_is_remembered(folder, monkeypatch
         assert run("hash", "data", *options, code=130).stderr == "\ndetdata hash: stopped\n"
     monkeypatch.setattr("detdata.versions.manifest.Manifest.load", stop)
     assert run("verify", code=130).stderr == "\ndetdata verify: stopped\n"
+
+
+def test_ctrl_c_before_a_command_has_begun_is_not_exit_1(folder, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("detdata.cli.dataset.errors", stop)
+    assert run("verify", code=130).stderr == "\ndetdata: stopped\n"

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
 import click
 
 import detdata
+from detdata.cli.codes import INTERRUPTED
 from detdata.cli.dataset import diff, hash_, merge, verify
 from detdata.cli.demo import demo
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class _Commands(click.Group):
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command. One that is stopped before it can see to that itself doesn't exit with 1, "different"."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("\ndetdata: stopped", err=True)
+            sys.exit(INTERRUPTED)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(detdata.__version__, prog_name="detdata")
 def main() -> None:
     """Exact data order for training: a resumed run is bit for bit the run that was never interrupted."""
