@@ -47,13 +47,16 @@ class Held:
 
     def load(self) -> Any:
         """Return what `torch.load(…, weights_only=True)` makes of the file, on the CPU; raises what that raises."""
-        for lend in (True, False):
-            reader = _Reader(self, lend=lend)
-            place: Any = reader.place  # typed for storages of old
-            tree = torch.load(cast("BinaryIO", reader), map_location=place, weights_only=True)
+        reader = _Reader(self, lend=True)
+        try:
+            tree = reader.load()
+        except Exception:
             if reader.settled:
-                break
-        return tree
+                raise
+        else:
+            if reader.settled:
+                return tree
+        return _Reader(self, lend=False).load()  # this torch reads another way
 
     def block_of(self, start: int, size: int) -> int | None:
         """Return the number of the block that holds the tensor at `start`, alone; None if there is no such."""
@@ -89,6 +92,10 @@ class _Reader(io.RawIOBase):
         self._mark = os.urandom(16)
         self._lent: list[int] = []
         self._placed: list[int] = []
+
+    def load(self) -> Any:
+        place: Any = self.place  # torch's annotation is of older storages
+        return torch.load(cast("BinaryIO", self), map_location=place, weights_only=True)
 
     @property
     def settled(self) -> bool:
@@ -154,6 +161,8 @@ def _large_records(file: BinaryIO, size: int) -> list[tuple[int, int]]:
             members = archive.infolist()
         for member in members:
             if member.file_size >= LARGE:
+                if member.compress_type != zipfile.ZIP_STORED:
+                    return []
                 file.seek(member.header_offset)
                 start = member.header_offset + _HEADER.size + sum(_HEADER.unpack(file.read(_HEADER.size)))
                 found.append((start, member.file_size, "/data/" in member.filename))
