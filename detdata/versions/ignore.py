@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 from detdata.checks import brief
 from detdata.errors import ArgumentTypeError, ArgumentValueError
 from detdata.versions.errors import DatasetError
-from detdata.versions.patterns import IgnoreLine, is_ignored, parse_line
+from detdata.versions.patterns import LONGEST, IgnoreLine, is_ignored, parse_line
 
 Symlinks: TypeAlias = Literal["follow", "record", "refuse"]
 
@@ -54,6 +54,9 @@ class Rules:
             bad = next((pattern for pattern in patterns if {"\n", "\0"} & set(pattern)), None)
             if bad is not None:
                 raise ArgumentValueError(f"{name}: a pattern is one line, got {brief(bad)}; give an item for each line")
+            long = next((pattern for pattern in patterns if len(pattern) > LONGEST), None)
+            if long is not None:
+                raise ArgumentValueError(f"{name}: a pattern has at most {LONGEST} characters, got {brief(long)}")
         if self.symlinks not in SYMLINKS:
             raise ArgumentValueError(f"symlinks must be one of {', '.join(SYMLINKS)}; got {brief(self.symlinks)}")
 

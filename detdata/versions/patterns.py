@@ -11,7 +11,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from detdata.checks import brief
+from detdata.errors import ArgumentValueError
+
 MAGIC = re.compile(r"[*?\[]")
+LONGEST = 1 << 14  # characters of a pattern: no path that a system takes needs as many
 
 _CLASSES = {
     "alnum": "0-9A-Za-z",
@@ -78,8 +82,8 @@ def is_ignored(lines: tuple[IgnoreLine, ...], path: str, *, is_folder: bool) -> 
 class Glob:
     """A glob of relative paths: `*`, `?` and `[…]` within a name, hidden ones too, and `**` for any number of folders.
 
-    regex: of the paths that it selects. levels: regexes of the folders at depth 1, 2, … that can hold such a path;
-    deeper ones: all where it has a `**`, else none.
+    regex: of the paths that it selects. levels: regexes of the names of folders at depth 1, 2, … that can hold such a
+    path; deeper ones: all where it has a `**`, else none.
     """
 
     regex: re.Pattern[str]
@@ -92,25 +96,31 @@ class Glob:
 
     def enters(self, folder: str) -> bool:
         """Return whether a path below `folder` can match."""
-        depth = folder.count("/")
-        return self.levels[depth].fullmatch(folder) is not None if depth < len(self.levels) else self.deep
+        names = folder.split("/")
+        if len(names) > len(self.levels):
+            return self.deep
+        return all(level.fullmatch(name) for level, name in zip(self.levels, names, strict=False))
 
 
 def parse_glob(text: str) -> Glob | None:
     """Return the glob that `text`, relative and without a slash at its end, means; None if it can match nothing.
 
+    Raises ValueError if it has more than 16,384 characters.
+
     >>> parse_glob("**/*.parquet").selects("a/b/c.parquet")
     True
     """
+    if len(text) > LONGEST:
+        raise ArgumentValueError(f"a glob has at most {LONGEST} characters, found {len(text)}: {brief(text)}")
     parts = _split(text)
     if parts is None:
         return None
     fixed = parts.index("**") if "**" in parts else len(parts) - 1
     regex = compile_path(text)
-    levels = [compile_path("/".join(parts[:depth])) for depth in range(1, fixed + 1)]
-    if regex is None or None in levels:
+    if regex is None:
         return None
-    return Glob(regex, tuple(level for level in levels if level is not None), "**" in parts)
+    levels = [_name_regex(part) for part in parts[:fixed]]
+    return Glob(regex, tuple(re.compile(level or "", re.DOTALL) for level in levels), "**" in parts)
 
 
 def escape_glob(path: str) -> str:
@@ -209,8 +219,10 @@ def _bracket(part: str, i: int) -> tuple[str, int] | None:
     i += negated
     pieces = []
     begin = i
+    last = part.rfind(":]")
     while i < len(part) and (part[i] != "]" or i == begin):
-        if part.startswith("[:", i) and (end := part.find(":]", i + 2)) >= 0:
+        if part.startswith("[:", i) and i + 2 <= last:
+            end = part.find(":]", i + 2)
             if part[i + 2 : end] not in _CLASSES:
                 return None
             pieces.append(_CLASSES[part[i + 2 : end]])
