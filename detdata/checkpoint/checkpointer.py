@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
+import sys
 import time
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 
-from detdata.checkpoint import lock
-from detdata.checkpoint.compare import check_accept, compare, notes
+from detdata.checkpoint.compare import check_accept
+from detdata.checkpoint.cursor import Cursor
 from detdata.checkpoint.environment import snapshot
-from detdata.checkpoint.errors import CheckpointNotSaved
+from detdata.checkpoint.errors import CheckpointNotSaved, Preempted, RankMissing
+from detdata.checkpoint.group import Alone, Group, Ranks, distributed_here
 from detdata.checkpoint.manifest import KINDS
 from detdata.checkpoint.meta import make_meta, structure_of
-from detdata.checkpoint.parts import capture, data_record, json_writer, restore
+from detdata.checkpoint.parts import capture, data_record
 from detdata.checkpoint.policy import SavePolicy
-from detdata.checkpoint.run import describe_run
+from detdata.checkpoint.probe import Probe, run_probe
+from detdata.checkpoint.resuming import resume
+from detdata.checkpoint.run import Run, describe_run
 from detdata.checkpoint.saved import PROGRESS_FORMAT
-from detdata.checkpoint.selection import select
-from detdata.checkpoint.store import Stage, make_root, periodic_steps, retain
-from detdata.checkpoint.tensors import tree_writer
+from detdata.checkpoint.saver import Saver, SaveReport
+from detdata.checkpoint.schedule import Schedule
+from detdata.checkpoint.store import folder_name, periodic_steps, retain
+from detdata.checkpoint.writing import Content, Writer
 from detdata.checks import as_int
-from detdata.errors import ArgumentTypeError, ArgumentValueError, CheckpointMismatch
+from detdata.errors import ArgumentTypeError, ArgumentValueError
 from detdata.progress import Progress
 
 _log = logging.getLogger("detdata")
@@ -41,12 +47,20 @@ class Checkpointer:
     root: folder of the checkpoints, made by the first save; one run writes to it at a time. model: may be wrapped in
     DistributedDataParallel or torch.compile. optimizer, scheduler (one or several), scaler, loader: what the run has.
     extra: name -> object with state_dict and load_state_dict (an EMA, …); NumPy arrays in its state come back as
-    tensors. config: recorded as JSON. topology: by default the loader's, else detected; only rank 0 saves.
-    policy: when `step` saves. dataset_version: a string or an object with a `.digest`. precision: a word of yours, such
-    as "bf16-mixed". strict: a broken checkpoint on the way to a whole one is an error instead of a warning.
+    tensors. generators: name -> torch.Generator, numpy.random.Generator, … of yours, saved for each rank.
+    config: recorded as JSON. topology: by default the loader's, else detected. policy: when `step` saves.
+    dataset_version: a string or an object with a `.digest`. precision: a word of yours, such as "bf16-mixed".
+    probe: a function without arguments that gives a number, the loss of one fixed batch, say; it must give the same
+    after a resume. gradients: True lets `save` work inside an accumulation window, with the gradients so far.
+    background: True copies the state to host memory and writes it while training goes on; when_busy: what a save does
+    while one is still being written, "wait" for it or "refuse" (`save` raises, `step` tries again later).
+    strict: a broken checkpoint on the way to a whole one is an error instead of a warning. timeout_seconds: how long
+    the slowest rank may be behind.
 
     Call `resume` once, after everything is built, and `step` after each optimizer step (and scheduler step). Saving
     blocks until the bytes are on disk, and changes nothing in the process: no random state, tensor or learning rate.
+    With an initialised process group of several ranks every call is collective, the making of it too: rank 0 writes
+    what is the same on all of them, each rank its random states, and a checkpoint is there when all have.
     Raises TypeError, ValueError for wrong arguments.
 
     >>> import tempfile, torch
@@ -72,17 +86,27 @@ class Checkpointer:
         scaler: Any = None,
         loader: Any = None,
         extra: Mapping[str, Any] | None = None,
+        generators: Mapping[str, Any] | None = None,
         config: Any = None,
         topology: Any = None,
         policy: SavePolicy = SavePolicy(),  # noqa: B008 - a frozen value
         dataset_version: Any = None,
         precision: str | None = None,
+        probe: Probe | None = None,
+        gradients: bool = False,
+        background: bool = False,
+        when_busy: Literal["wait", "refuse"] = "wait",
         strict: bool = False,
+        timeout_seconds: float = 1800.0,
     ) -> None:
         if not isinstance(policy, SavePolicy):
             raise ArgumentTypeError(f"policy must be a SavePolicy, got {type(policy).__name__}")
         if not isinstance(root, (str, os.PathLike)) or not os.fspath(root):
             raise ArgumentTypeError(f"root must be the path of a folder, got {root!r}")
+        if probe is not None and not callable(probe):
+            raise ArgumentTypeError(f"probe must be a function that gives a number, got {probe!r}")
+        if when_busy not in ("wait", "refuse"):
+            raise ArgumentValueError(f"when_busy must be 'wait' or 'refuse', got {when_busy!r}")
         self.root = Path(root).absolute()  # a later chdir must not split the run over two roots
         if self.root.exists() and not self.root.is_dir():
             raise ArgumentValueError(f"root must be a folder, but {self.root} is a file")
@@ -94,164 +118,161 @@ class Checkpointer:
             scaler=scaler,
             loader=loader,
             extra=extra,
+            generators=generators,
             topology=topology,
             dataset_version=dataset_version,
             precision=precision,
             config=snapshot(config),
         )
-        self._strict = bool(strict)
+        self._probe, self._strict = probe, bool(strict)
+        self._gradients, self._background, self._when_busy = bool(gradients), bool(background), when_busy
+        self._control, commit = _groups(self._run, timeout_seconds)
+        self._writer = Writer(self.root, commit)
+        self._saver = Saver(self._writer, self._retain)
+        self._schedule = Schedule(policy, self._control)
+        self._cursor = Cursor(self.root)
+        self._history = self._schedule.history
         self._counted = Progress()
-        self._metrics: dict[str, Any] = {}
-        self._accepted: list[dict[str, Any]] = []
         self._resumed_from: Path | None = None
-        self._latest_at = time.monotonic()
+        self._saved_step = 0
         self._warned_of_higher = False
         self._closed = False
-        self._locked = False
 
     @property
     def progress(self) -> Progress:
         """Where training stands: the loader's progress, or without a loader the number of `step` calls."""
         return self._counted if self._run.loader is None else self._run.loader.progress
 
+    @property
+    def last_save(self) -> SaveReport | None:
+        """The newest save that is on disk: its folder, bytes, how long training waited, and how long it took."""
+        return self._saver.last
+
     def resume(self, step: int | None = None, accept: Iterable[str] = ()) -> Progress | None:
         """Load the newest whole checkpoint into the objects, or that of global step `step`; return where it stands.
 
         Newest is by global step, then by the time of saving. Broken checkpoints are passed over, each with a warning
         that says why; a given `step` never falls back. None: nothing was ever published here.
-        Every byte is verified, every part read, and everything compared before anything is loaded. accept: names of
-        differences to go on with on purpose: "world_size" (a rank without random states of its own gets derived ones),
-        "batch_size" (from here on), "topology", "dataset_version", "precision" (values are cast), "rng" (what is
-        missing is left as it is), and "optimizer", "scheduler", "scaler", "extra", "loader" (what does not match is
-        not loaded and starts afresh). What was accepted is recorded in the checkpoints that follow.
-        Random states are restored last, so build everything, iterators too, before.
+        Every byte is verified, every part read, and everything compared before anything is loaded, on all ranks.
+        accept: names of differences to go on with on purpose: "world_size" (a rank without random states of its own
+        gets derived ones), "batch_size" (from here on), "topology", "dataset_version", "precision" (values are cast),
+        "rng" (what is missing is left as it is), "probe", and "optimizer", "scheduler", "scaler", "extra", "loader"
+        (what does not match is not loaded and starts afresh). What was accepted is recorded in the checkpoints that
+        follow. Random states are restored last, so build everything, iterators too, before.
+
+        One line says where it stands, with learning rates and loss scale, and how many samples are done again, where
+        the run had gone on after the checkpoint: to the logger "detdata", or to stderr if that shows no such lines.
 
         Raises CheckpointMismatch listing every difference; CheckpointBroken if none is whole; FileNotFoundError for a
-        step that is not there; UnknownFormat for a newer release's checkpoint; ValueError for an unknown `accept`.
-        Reads every byte twice (once to verify) and holds one copy of the checkpoint in memory.
+        step that is not there; UnknownFormat for a newer release's checkpoint; ProbeFailed; RankMissing; ValueError for
+        an unknown `accept`. Holds one copy of the checkpoint in memory.
         """
         self._check_open()
         names = check_accept(accept)
         wanted = None if step is None else as_int(step, "step")
-        saved = select(self.root, wanted, rank=self._run.rank, strict=self._strict)
-        if saved is None:
-            self._records(capture(self._run))  # what could not be saved should fail here, not ten minutes into the run
+        found = resume(self._run, self.root, self._control, wanted, names, strict=self._strict, probe=self._probe)
+        if found is None:
+            self._content()  # what could not be saved should fail here, not ten minutes into the run
             return None
-        differences = compare(self._run, saved)
-        refused = tuple(difference for difference in differences if difference.accept not in names)
-        if refused:
-            raise CheckpointMismatch(str(saved.path), refused)
-        lines = notes(self._run, saved)
-        restore(self._run, saved, [difference.accept or "" for difference in differences])
-        self._counted = saved.progress
-        self._accepted = [{"field": one.field, "saved": one.saved, "found": one.found} for one in differences]
-        self._resumed_from = saved.path
-        self._latest_at = time.monotonic()
-        if lines:
-            listed = "\n  ".join(lines)
-            warnings.warn(f"resumed from {saved.path}, saved under other conditions:\n  {listed}", stacklevel=2)
-        _log.info("resumed from %s at global step %d", saved.path, saved.progress.global_step)
+        self._counted = found.saved.progress
+        self._saved_step = self._counted.global_step
+        self._history.accepted = [
+            {"field": one.field, "saved": one.saved, "found": one.found} for one in found.differences
+        ]
+        self._history.resumed = found.record()
+        self._history.best = found.saved.meta.get("best")
+        self._resumed_from = found.saved.path
+        self._schedule.latest_at = time.monotonic()
+        if self._control.rank == 0:
+            _tell(found.summary(self._run))
         return self.progress
 
     def step(self, **metrics: Any) -> bool:
-        """Tell that an optimizer step is done; save if the policy says so. Returns True when it saved.
+        """Tell that an optimizer step is done; save if the policy says so. Returns True when it saved, or began to.
 
-        metrics: numbers, strings or tensors of one element; the last ones given are recorded in the checkpoint.
+        metrics: numbers, strings or tensors of one element; the last ones given are recorded in the checkpoint. Every
+        rank passes the same names; rank 0's values count.
         Inside an accumulation window (`loader.progress.micro_step` is not 0) nothing is saved: it waits for the
-        boundary. Ranks other than 0 never save. Costs next to nothing when nothing is due. Raises what `save` raises.
+        boundary. Without a process group, ranks other than 0 never save. Costs some 10 µs when nothing is due, and
+        with several ranks some milliseconds about once a second, to agree on clock and signals.
+        A save that fails is a warning and tried again, as the policy says. After SIGTERM or SIGUSR1 it saves and raises
+        Preempted (a SystemExit with code 128 + signal). Raises RankMissing, and CheckpointNotSaved at last.
         """
         self._check_open()
-        self._metrics.update({name: _metric(name, value) for name, value in metrics.items()})
+        given = {name: _metric(name, value) for name, value in metrics.items()}
+        self._history.metrics.update(given)
         self._counted = replace(self._counted, global_step=self._counted.global_step + 1)
         progress = self.progress
-        if progress.micro_step or self._run.rank:
+        if self._control.rank == 0:
+            self._cursor.note(progress)
+        self._collect()
+        if progress.micro_step:
             return False
-        kinds = self.policy.due(progress.global_step, time.monotonic() - self._latest_at)
-        for kind in kinds:
-            self.save(kind)
-        return bool(kinds)
+        kinds, signal = self._schedule.due(progress.global_step, given)
+        if not self._saves:
+            kinds = []
+        saved = [self._attempt(kind, last=bool(signal)) for kind in kinds]
+        if signal:
+            self._saver.collect(wait=True)
+            raise Preempted(128 + signal)
+        return any(saved)
 
     def save(self, kind: str = "latest") -> Path:
         """Save now, as `ckpt_latest` or as `ckpt_step_<n>`; return the folder, whole and on disk.
 
-        Raises ValueError inside an accumulation window, where the gradients so far would be lost; TypeError for state
-        that could not be loaded without running code; CheckpointNotSaved (an OSError) if the disk refuses. Whatever
-        had been published before is then still there.
+        With background=True it returns when the state is copied; the folder is there when `wait` returns.
+        Raises ValueError inside an accumulation window, where the gradients so far would be lost (gradients=True saves
+        them); TypeError for state that could not be loaded without running code; CheckpointNotSaved (an OSError) if the
+        disk refuses, or an earlier save behind the training has failed. What was published before is then still there.
         """
         self._check_open()
         if kind not in KINDS:
             raise ArgumentValueError(f"kind must be one of {KINDS}, got {kind!r}")
-        if self._run.rank:
-            raise ArgumentValueError(f"only rank 0 saves; this is rank {self._run.rank} of the topology")
+        if not self._saves:
+            raise ArgumentValueError(
+                f"only rank 0 saves; this is rank {self._run.rank} of the topology, and there is no process group"
+            )
         progress = self.progress
-        if progress.micro_step:
+        if progress.micro_step and not self._gradients:
             raise ArgumentValueError(
                 f"cannot save inside an accumulation window: micro_step is {progress.micro_step} at global step "
                 f"{progress.global_step}, and the gradients accumulated so far are not part of a checkpoint. "
-                "Call save() after optimizer.step(), when loader.progress.micro_step is 0, or let step() do it"
+                "Call save() after optimizer.step(), when loader.progress.micro_step is 0, let step() do it, or make "
+                "the Checkpointer with gradients=True"
             )
-        path = self._write(kind, progress)
+        begun = time.monotonic()
+        if self._when_busy == "refuse" and self._busy():
+            raise CheckpointNotSaved(
+                f"the checkpoint of global step {progress.global_step} was not saved: an earlier one is still being "
+                'written. wait() for it, or make the Checkpointer with when_busy="wait"'
+            )
+        self._saver.collect(wait=True)
+        content, step = self._content(), progress.global_step
+        if self._background:
+            self._saver.start(content, kind, step, begun)
+            path = self.root / folder_name(kind, step)
+        else:
+            path = self._saver.save(content, kind, step, begun).path
+        self._saved_step = step
         if kind == "latest":
-            self._latest_at = time.monotonic()
-        elif self.policy.keep_periodic is not None:
-            protected = {path} | ({self._resumed_from} if self._resumed_from is not None else set())
-            retain(self.root, self.policy.keep_periodic, protected)
-        self._warn_of_higher(progress.global_step)
+            self._schedule.latest_at = time.monotonic()
+        if self._control.rank == 0:
+            self._warn_of_higher(step)
         return path
 
-    def _write(self, kind: str, progress: Progress) -> Path:
-        trees = capture(self._run)
-        records = {"progress.json": {"format": PROGRESS_FORMAT, **progress.to_dict()}, **self._records(trees)}
-        stage = None
-        try:
-            make_root(self.root)
-            if not self._locked:
-                lock.acquire(self.root)
-                self._locked = True
-            stage = Stage(self.root)
-            for name, tree in trees.items():
-                stage.write(name, tree_writer(tree))
-            for name, record in records.items():
-                stage.write(name, json_writer(record))
-            return stage.publish(kind, progress.global_step)
-        except OSError as error:
-            raise CheckpointNotSaved(
-                f"the checkpoint of global step {progress.global_step} was not saved to {self.root}: {error}. "
-                "Checkpoints published before are untouched"
-            ) from error
-        finally:
-            if stage is not None:
-                stage.abandon()  # nothing is there any more once it is published
-
-    def _records(self, trees: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-        structure = structure_of(trees["model.pt"])
-        return {
-            "data.json": data_record(self._run),
-            "meta.json": make_meta(self._run, structure, self._metrics, self._accepted),
-        }
-
-    def _warn_of_higher(self, step: int) -> None:
-        if self._warned_of_higher:
-            return
-        higher = sorted(path.name for path, other in periodic_steps(self.root).items() if other > step)
-        if higher:
-            self._warned_of_higher = True
-            warnings.warn(
-                f"{self.root} holds checkpoints of higher steps than the {step} just saved ({', '.join(higher[:3])}): "
-                "resume() takes the highest step. If they are an old run's, move them away",
-                stacklevel=3,
-            )
-
     def wait(self) -> None:
-        """Return when every save that has begun is on disk. Saves are synchronous, so that is at once."""
+        """Return when every save that has begun is on disk. Raises what went wrong with it."""
+        self._saver.collect(wait=True)
 
     def close(self) -> None:
         """Wait, refuse further use, and let other processes save to the root. Does not save."""
-        self.wait()
-        if self._locked:
-            lock.release(self.root)
-            self._locked = False
-        self._closed = True
+        try:
+            self.wait()
+        finally:
+            self._writer.close()
+            self._cursor.close()
+            self._schedule.close()
+            self._closed = True
 
     def __enter__(self) -> Self:
         return self
@@ -259,7 +280,91 @@ class Checkpointer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        progress = self.progress
+        if kind is None and self.policy.on_exit and self._saves and not self._closed:
+            self._saver.collect(wait=True)
+            if progress.global_step > self._saved_step and not progress.micro_step:
+                self.save()
         self.close()
+
+    @property
+    def _saves(self) -> bool:
+        return self._control.size > 1 or self._control.rank == 0
+
+    def _busy(self) -> bool:
+        return any(row[0] for row in self._control.flags(int(self._saver.busy)))
+
+    def _attempt(self, kind: str, *, last: bool) -> bool:
+        """Save; a failure is a warning until there are too many of them. last: there will be no next chance."""
+        if self._background and self._when_busy == "refuse" and not last and self._busy():
+            self._schedule.put_off(kind)
+            return False
+        try:
+            if last:
+                self._saver.collect(wait=True)
+            self.save(kind)
+        except RankMissing:
+            raise
+        except CheckpointNotSaved as error:
+            if last:
+                raise
+            self._schedule.failed(kind, error)
+            return False
+        self._schedule.begun(kind)
+        if not self._background:
+            self._schedule.succeeded()
+        return True
+
+    def _collect(self) -> None:
+        """Look at what became of a save behind the training."""
+        try:
+            finished = self._background and not self._saver.busy
+            self._saver.collect(wait=False)
+        except RankMissing:
+            raise
+        except CheckpointNotSaved as error:
+            self._schedule.failed("latest", error)
+        else:
+            if finished:
+                self._schedule.succeeded()
+
+    def _content(self) -> Content:
+        run, rank, progress = self._run, self._control.rank, self.progress
+        value = None if self._probe is None else run_probe(self._probe, run.model)
+        trees = capture(run, rank, gradients=bool(progress.micro_step))
+        if rank:
+            return Content(trees, {}, {}, value)
+        records = {
+            "progress.json": {"format": PROGRESS_FORMAT, **progress.to_dict()},
+            "data.json": data_record(run),
+        }
+        return Content(trees, records, make_meta(run, structure_of(trees["model.pt"]), self._history), value)
+
+    def _retain(self, report: SaveReport) -> None:
+        """Remove the periodic checkpoints that the policy does not keep; in the thread that has saved, on rank 0."""
+        keep, every, best = self.policy.keep_periodic, self.policy.keep_every_steps, self._history.best
+        if report.kind != "periodic" or keep is None or self._control.rank:
+            return
+        protected = {report.path} | ({self._resumed_from} if self._resumed_from is not None else set())
+        for path, step in periodic_steps(self.root).items():
+            if (every is not None and step % every == 0) or (best is not None and step == best["step"]):
+                protected.add(path)
+        retain(self.root, keep, protected)
+
+    def _warn_of_higher(self, step: int) -> None:
+        if self._warned_of_higher:
+            return
+        try:
+            higher = sorted(path.name for path, other in periodic_steps(self.root).items() if other > step)
+        except OSError:  # a first save behind the training has yet to make the root
+            return
+        if higher:
+            self._warned_of_higher = True
+            warnings.warn(
+                f"{self.root} holds checkpoints of higher steps than the {step} just saved ({', '.join(higher[:3])}): "
+                "resume() takes the highest step. If they are an old run's, move them away",
+                stacklevel=3,
+            )
 
     def _check_open(self) -> None:
         if self._closed:
@@ -272,3 +377,20 @@ def _metric(name: str, value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, str, np.generic)):
         return value
     raise ArgumentTypeError(f"metric {name!r} must be a number, a string or a tensor of one element, got {value!r}")
+
+
+def _groups(run: Run, timeout_s: float) -> tuple[Group, Group]:
+    """The processes to agree with, once for the training's thread and once for the saves behind it."""
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)) or not 0 < timeout_s < math.inf:
+        raise ArgumentValueError(f"timeout_seconds must be a number above 0, got {timeout_s!r}")
+    if distributed_here():
+        return Ranks(timeout_s), Ranks(timeout_s)
+    alone = Alone(run.rank)
+    return alone, alone
+
+
+def _tell(line: str) -> None:
+    if _log.isEnabledFor(logging.INFO) and _log.hasHandlers():
+        _log.info("%s", line)
+    else:
+        sys.stderr.write(f"detdata: {line}\n")

@@ -14,7 +14,10 @@
 | order, seed, …  | what `loader.check_state` says           | never           |                                   |
 | batch_size      | of the loader's plan, from here on       | batch_size      | goes on at the next unseen sample |
 | dataset_version | another; declared on one side only       | dataset_version | goes on with the present data     |
-| rng             | more CUDA devices saved than are here    | rng             | restores those that are there     |
+| rng             | more devices or generators saved than    | rng             | restores those that are there     |
+|                 | are here                                 |                 |                                   |
+| micro_step      | inside a window, by another world size   | never           |                                   |
+| probe           | after loading, another number            | probe           | goes on with a warning            |
 
 Versions of libraries, deterministic switches and the config are no reason to refuse: one warning lists them.
 """
@@ -45,6 +48,7 @@ ACCEPTABLE = (
     "batch_size",
     "dataset_version",
     "rng",
+    "probe",
 )
 _SHOWN = 5
 
@@ -60,7 +64,7 @@ def check_accept(accept: object) -> tuple[str, ...]:
     return names
 
 
-def compare(run: Run, saved: Saved) -> tuple[Difference, ...]:
+def compare(run: Run, saved: Saved, rank: int) -> tuple[Difference, ...]:
     """Return every difference between a checkpoint and the present set-up. Changes nothing."""
     return (
         *_layout(run, saved),
@@ -70,7 +74,7 @@ def compare(run: Run, saved: Saved) -> tuple[Difference, ...]:
         *_one_sided(run, saved),
         *_loader(run, saved),
         *_declared(run, saved),
-        *_rng(run, saved),
+        *_rng(run, saved, rank),
     )
 
 
@@ -79,6 +83,16 @@ def _layout(run: Run, saved: Saved) -> list[Difference]:
     found = []
     if before.get("world_size") != now.get("world_size"):
         found.append(_difference("world_size", before.get("world_size"), now.get("world_size"), "world_size"))
+        micro = saved.progress.micro_step
+        if micro:
+            found.append(
+                Difference(
+                    "micro_step",
+                    f"{micro}, with the gradients of {before.get('world_size')} ranks",
+                    f"{now.get('world_size')} ranks; resume inside a window with as many as before",
+                    None,
+                )
+            )
     sizes = [
         {name: value for name, value in side.items() if name != "world_size" and not _is_place(name)}
         for side in (before, now)
@@ -194,14 +208,19 @@ def _declared(run: Run, saved: Saved) -> list[Difference]:
     return found
 
 
-def _rng(run: Run, saved: Saved) -> list[Difference]:
-    tree = saved.trees.get(rng_name(run.rank))
+def _rng(run: Run, saved: Saved, rank: int) -> list[Difference]:
+    tree = saved.trees.get(rng_name(rank))
     if tree is None:
         return []  # this rank gets derived states, and a warning says so
-    devices = len(tree["cuda"])
-    if devices > rng.cuda_devices():
-        return [_difference("rng", f"{devices} CUDA devices", f"{rng.cuda_devices()} CUDA devices", "rng")]
-    return []
+    found = []
+    for name, count in rng.devices_saved(tree).items():
+        here = rng.devices_here(name)
+        if count > here:
+            found.append(_difference("rng", f"{count} {name} devices", f"{here} {name} devices", "rng"))
+    gone = sorted(set(tree["generators"]) - set(run.generators))
+    if gone:
+        found.append(_difference("rng", f"generators {', '.join(gone)}", "not among the registered ones", "rng"))
+    return found
 
 
 def _presence(field: str, before: bool, now: bool, accept: str) -> list[Difference]:
@@ -214,7 +233,7 @@ def _difference(field: str, before: object, now: object, accept: str) -> Differe
     return Difference(field, texts[0], texts[1], accept)
 
 
-def notes(run: Run, saved: Saved) -> list[str]:
+def notes(run: Run, saved: Saved, rank: int) -> list[str]:
     """Return what differs without being a reason to refuse, one line each: versions, switches, config."""
     lines = []
     for title, before, now in (
@@ -228,12 +247,32 @@ def notes(run: Run, saved: Saved) -> list[str]:
             lines.append(f"{title}{name}: saved {old.get(name, 'absent')!r}, now {new.get(name, 'absent')!r}")
         if len(changed) > _SHOWN:
             lines.append(f"{title}: {len(changed) - _SHOWN} more")
-    if rng_name(run.rank) not in saved.trees:
+    if rng_name(rank) not in saved.trees:
         lines.append(
-            f"it has no random states of rank {run.rank}: they are derived from rank 0's, so what this rank draws "
+            f"it has no random states of rank {rank}: they are derived from rank 0's, so what this rank draws "
             "(dropout, say) is reproducible, and not what it would have drawn without the stop"
         )
+    else:
+        lines += _derived(run, saved.trees[rng_name(rank)])
     return lines + _hyperparameters(run, saved)
+
+
+def _derived(run: Run, tree: Mapping[str, Any]) -> list[str]:
+    """What has no random state in the checkpoint of this rank, though the rank has one."""
+    lines = []
+    for name, count in rng.devices_saved(tree).items():
+        if count < rng.devices_here(name):
+            lines.append(
+                f"random states of {count} {name} devices were saved, {rng.devices_here(name)} are here: the others' "
+                "are derived from torch's saved state, all different"
+            )
+    saved = tree["generators"]
+    for name, stream in run.generators.items():
+        kind = rng.generator_class(stream)
+        if name not in saved or saved[name]["class"] != kind:
+            before = f"a {saved[name]['class']}" if name in saved else "none"
+            lines.append(f"generator {name!r}: saved {before}, here a {kind}: it is seeded from torch's saved state")
+    return lines
 
 
 def _hyperparameters(run: Run, saved: Saved) -> list[str]:

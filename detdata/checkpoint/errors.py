@@ -15,3 +15,18 @@ class CheckpointNotSaved(DetdataError, OSError):
 
 class CheckpointNotLoaded(DetdataError, RuntimeError):
     """Loading failed half-way, after every check had passed: objects are part old, part new: start anew."""
+
+
+class RankMissing(CheckpointNotSaved):
+    """A rank did not come to where all must meet: it died, hangs, or makes other calls. The message names it."""
+
+
+class ProbeFailed(CheckpointNotLoaded):
+    """The probe gives another number after loading than it gave when the checkpoint was saved."""
+
+
+class Preempted(SystemExit):
+    """Raised by `Checkpointer.step` after a signal, when the checkpoint is on disk; ends the process with `.code`.
+
+    code: 128 + the signal's number, as shells say it: 143 after SIGTERM, 138 after SIGUSR1 (on Linux).
+    """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,22 @@ def structure_digest(structure: Sequence[Sequence[Any]]) -> str:
     return digest(canonical_json(list(structure)))
 
 
-def make_meta(
-    run: Run, structure: list[list[Any]], metrics: Mapping[str, Any], accepted: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    """Return the content of meta.json as plain JSON."""
+@dataclass(slots=True)
+class History:
+    """What a run has been through, as meta.json has it.
+
+    accepted: differences that the last resume went on with. resumed: where from, and what is done again. best: name,
+    value and step of the best metric so far.
+    """
+
+    metrics: dict[str, Any] = field(default_factory=dict)
+    accepted: list[dict[str, Any]] = field(default_factory=list)
+    resumed: dict[str, Any] | None = None
+    best: dict[str, Any] | None = None
+
+
+def make_meta(run: Run, structure: list[list[Any]], history: History) -> dict[str, Any]:
+    """Return the content of meta.json as plain JSON, but for what only the other ranks know."""
     model = run.bare_model()
     optimizer = None
     if run.optimizer is not None:
@@ -70,8 +83,10 @@ def make_meta(
             "autocast": autocast(),
         },
         "config": run.config,
-        "metrics": snapshot(dict(metrics)),
-        "accepted": [dict(entry) for entry in accepted],
+        "metrics": snapshot(dict(history.metrics)),
+        "accepted": [dict(entry) for entry in history.accepted],
+        "resumed": history.resumed,
+        "best": history.best,
     }
 
 

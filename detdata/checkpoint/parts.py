@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 
 from detdata.checkpoint import rng
 from detdata.checkpoint.errors import CheckpointNotLoaded
+from detdata.checkpoint.gradients import capture_gradients, gradients_name, restore_gradients
 from detdata.checkpoint.optimizer import (
     capture_optimizer,
     group_names,
@@ -26,14 +26,19 @@ from detdata.errors import ArgumentTypeError
 from detdata.records import canonical_json
 
 
-def capture(run: Run) -> dict[str, Any]:
-    """Return file name -> plain tree of every tensor part that the run has; tensors share memory with the run's.
+def capture(run: Run, rank: int, *, gradients: bool = False) -> dict[str, Any]:
+    """Return file name -> plain tree of every tensor part that `rank` saves; tensors share memory with the run's.
 
+    Every rank has its own random states and gradients; rank 0 has what is the same on all of them.
     Raises TypeError, ValueError for what could not be loaded without running code. Changes nothing.
     """
     # Random states first: whatever a user's state_dict() may draw comes after the saved state.
-    trees: dict[str, Any] = {rng_name(run.rank): plain(rng.capture_rng(), "rng")}
+    trees: dict[str, Any] = {rng_name(rank): plain(rng.capture_rng(run.generators), "rng")}
     model = run.bare_model()
+    if gradients:
+        trees[gradients_name(rank)] = capture_gradients(model)
+    if rank:
+        return trees
     trees["model.pt"] = plain(model.state_dict(), "model")
     if run.optimizer is not None:
         trees["optimizer.pt"] = capture_optimizer(run.optimizer, parameter_names(model))
@@ -60,19 +65,13 @@ def data_record(run: Run) -> dict[str, Any]:
     return {"format": DATA_FORMAT, "dataset_version": run.dataset_version, "loader": state}
 
 
-def json_writer(record: Mapping[str, Any]) -> Callable[[BinaryIO], object]:
-    """Return what writes `record` to an open file as JSON for people to read."""
-    text = json.dumps(record, sort_keys=True, indent=1, allow_nan=False) + "\n"
-    return lambda file: file.write(text.encode("ascii"))
-
-
-def restore(run: Run, saved: Saved, skip: Sequence[str]) -> None:
-    """Load every part but those named in `skip` ("optimizer", …) into the run's objects, random states last.
+def restore(run: Run, saved: Saved, skip: Sequence[str], rank: int) -> None:
+    """Load every part of `rank` but those named in `skip` ("optimizer", …) into the run's objects, random states last.
 
     Raises CheckpointNotLoaded, naming the part and what had been loaded before it, if an object refuses its state.
     """
     done: list[str] = []
-    for name, load in _loaders(run, saved, skip):
+    for name, load in _loaders(run, saved, skip, rank):
         try:
             load()
         except Exception as error:
@@ -85,7 +84,7 @@ def restore(run: Run, saved: Saved, skip: Sequence[str]) -> None:
         done.append(name)
 
 
-def _loaders(run: Run, saved: Saved, skip: Sequence[str]) -> list[tuple[str, Callable[[], object]]]:
+def _loaders(run: Run, saved: Saved, skip: Sequence[str], rank: int) -> list[tuple[str, Callable[[], object]]]:
     trees, loads = saved.trees, list[tuple[str, Callable[[], object]]]()
     names = parameter_names(run.bare_model())
     present = [] if run.optimizer is None else group_names(run.optimizer, names)
@@ -109,10 +108,12 @@ def _loaders(run: Run, saved: Saved, skip: Sequence[str]) -> list[tuple[str, Cal
     for name, part in run.extra.items():
         if name in extra:
             loads.append((f"extra[{name!r}]", partial(part.load_state_dict, extra[name])))
-    if rng_name(run.rank) in trees:
-        loads.append(("rng", lambda: rng.restore_rng(trees[rng_name(run.rank)])))  # last: loading may have drawn
+    if gradients_name(rank) in trees:
+        loads.append(("gradients", lambda: restore_gradients(run.bare_model(), trees[gradients_name(rank)])))
+    if rng_name(rank) in trees:  # last: loading may have drawn
+        loads.append(("rng", lambda: rng.restore_rng(trees[rng_name(rank)], run.generators, rank)))
     elif rng_name(0) in trees:
-        loads.append(("rng", lambda: rng.derive_rng(trees[rng_name(0)], run.rank)))
+        loads.append(("rng", lambda: rng.derive_rng(trees[rng_name(0)], rank, run.generators)))
     return loads
 
 

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from detdata.checks import as_int
 from detdata.errors import ArgumentTypeError, ArgumentValueError
+
+_COUNTS = {  # arguments that count something -> what else to say of a wrong one
+    "latest_every_steps": "",
+    "periodic_every_steps": "",
+    "keep_periodic": "; to keep all, pass None",
+    "keep_every_steps": "",
+    "max_failures": "; to never raise, pass None",
+}
 
 
 class _Unset:
@@ -28,6 +36,13 @@ class SavePolicy:
     periodic_every_steps: a `ckpt_step_<n>` at every step n divisible by it; None: never.
     keep_periodic: how many periodic ones stay, those of the highest steps; None: all. What was just written and what
     was resumed from always stay.
+    keep_every_steps: periodic ones of steps divisible by it stay for ever.
+    best: name of a metric that `step(**metrics)` is given, the lower the better, or (name, "min" | "max"). A value
+    better than all before is a reason for a periodic checkpoint at that step, and the best one always stays.
+    on_signal: SIGTERM and SIGUSR1 are noted from the first `step` on; the next `step` saves and ends the process.
+    on_exit: leaving a `with Checkpointer(…)` block without an error saves what was not yet saved.
+    max_failures: a save that `step` made and that fails is a warning, and tried again at the next step, then after 10,
+    20, 40 … seconds; the so-manieth failure in a row is raised. 1: the first. None: never.
     A step at which both are due writes both. Raises ValueError, TypeError.
 
     >>> SavePolicy(latest_every_seconds=60, periodic_every_steps=1000, keep_periodic=3).keep_periodic
@@ -38,6 +53,11 @@ class SavePolicy:
     latest_every_steps: int | None = None
     periodic_every_steps: int | None = None
     keep_periodic: int | None = None
+    keep_every_steps: int | None = None
+    best: str | tuple[str, Literal["min", "max"]] | None = None
+    on_signal: bool = True
+    on_exit: bool = True
+    max_failures: int | None = 5
 
     def __post_init__(self) -> None:
         if self.latest_every_seconds is _UNSET:  # "every 10 steps" must not silently wait for 600 seconds too
@@ -48,11 +68,37 @@ class SavePolicy:
                 raise ArgumentTypeError(f"latest_every_seconds must be a number or None, got {seconds!r}")
             if not math.isfinite(seconds) or seconds < 0:
                 raise ArgumentValueError(f"latest_every_seconds must be finite and at least 0, got {seconds!r}")
-        for name in ("latest_every_steps", "periodic_every_steps", "keep_periodic"):
+        for name, why in _COUNTS.items():
             value = getattr(self, name)
             if value is not None:
-                why = "; to keep all, pass None" if name == "keep_periodic" else ""
                 object.__setattr__(self, name, as_int(value, name, low=1, why=why))
+        for name in ("on_signal", "on_exit"):
+            if not isinstance(getattr(self, name), bool):
+                raise ArgumentTypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
+        if isinstance(self.best, str):
+            object.__setattr__(self, "best", (self.best, "min"))
+        if self.best is not None and not (
+            isinstance(self.best, tuple)
+            and len(self.best) == 2
+            and isinstance(self.best[0], str)
+            and self.best[1] in ("min", "max")
+        ):
+            raise ArgumentTypeError(f'best must be the name of a metric or (name, "min" | "max"), got {self.best!r}')
+
+    @property
+    def timed(self) -> bool:
+        """Whether the clock has a say in when the latest is saved."""
+        return self.latest_every_seconds is not None
+
+    def better(self, value: float, than: float | None) -> bool:
+        """Whether a value of the best metric is better than the best so far; NaN never is.
+
+        >>> SavePolicy(best=("accuracy", "max")).better(0.9, 0.8), SavePolicy(best="loss").better(float("nan"), None)
+        (True, False)
+        """
+        if self.best is None or math.isnan(value):
+            return False
+        return than is None or (value < than if self.best[1] == "min" else value > than)
 
     def due(self, step: int, seconds: float) -> tuple[str, ...]:
         """Return the kinds due at global step `step`, `seconds` after the last save of the latest.

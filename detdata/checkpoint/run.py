@@ -11,6 +11,7 @@ import torch
 from detdata.checks import as_version
 from detdata.errors import ArgumentTypeError, ArgumentValueError
 from detdata.progress import Progress
+from detdata.streams import Stream
 from detdata.topology import Topology
 
 
@@ -64,6 +65,7 @@ class Run:
     scaler: Any = None
     loader: LoaderLike | None = None
     extra: Mapping[str, Stateful] = field(default_factory=dict)
+    generators: Mapping[str, Stream] = field(default_factory=dict)
     topology: TopologyLike
     dataset_version: str | None = None
     precision: str | None = None
@@ -107,6 +109,7 @@ def describe_run(
     scaler: object,
     loader: Any,
     extra: object,
+    generators: object,
     topology: Any,
     dataset_version: object,
     precision: object,
@@ -131,6 +134,15 @@ def describe_run(
     for name, part in parts.items():
         if not isinstance(part, Stateful):
             raise ArgumentTypeError(f"{name} must have state_dict() and load_state_dict(), got {type(part).__name__}")
+    if generators is not None and not isinstance(generators, Mapping):
+        raise ArgumentTypeError(f"generators must be a mapping of names to generators, got {type(generators).__name__}")
+    streams = dict(generators or {})
+    for name, stream in streams.items():
+        if not isinstance(name, str) or not name or not isinstance(stream, Stream):
+            raise ArgumentTypeError(
+                f"generators: each must be a name with a torch.Generator, numpy.random.Generator or RandomState, or "
+                f"random.Random; got {name!r}: {type(stream).__name__}"
+            )
     if loader is not None and not isinstance(getattr(loader, "progress", None), Progress):
         raise ArgumentTypeError("loader must have a .progress that is a detdata.Progress, as detdata.Loader has")
     if precision is not None and not isinstance(precision, str):
@@ -159,6 +171,7 @@ def describe_run(
         scaler=scaler,
         loader=loader,
         extra=extras,
+        generators=streams,
         topology=topology,
         dataset_version=version,
         precision=precision,

@@ -26,7 +26,7 @@ def run(root, stop, *, model_seed, workers=0, seed=1):
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20)
     loader = Loader(Numbers(), Plan(Shuffle(50, seed=seed), 8), num_workers=workers)
-    policy = SavePolicy(latest_every_seconds=None, latest_every_steps=3)
+    policy = SavePolicy(latest_every_seconds=None, latest_every_steps=3, on_exit=False)  # as if it were killed
     losses = []
     parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "loader": loader}
     with Checkpointer(root, policy=policy, **parts) as checkpointer:

@@ -93,7 +93,7 @@ def test_a_mismatch_is_named_with_both_sides_and_accepted_by_name(tmp_path, name
     saved(tmp_path)
     parts = run(**changes)
     checkpointer = Checkpointer(tmp_path, **parts)
-    untouched = bits(capture(checkpointer._run))
+    untouched = bits(capture(checkpointer._run, 0))
     loader = parts["loader"]
 
     with pytest.raises(CheckpointMismatch) as caught:
@@ -104,7 +104,7 @@ def test_a_mismatch_is_named_with_both_sides_and_accepted_by_name(tmp_path, name
     assert before in differences[field].saved
     assert now in differences[field].found
     assert differences[field].accept == accept
-    assert bits(capture(checkpointer._run)) == untouched
+    assert bits(capture(checkpointer._run, 0)) == untouched
     assert loader is None or loader.progress.global_step == 0
     if accept is not None:
         assert f'"{accept}"' in str(caught.value)

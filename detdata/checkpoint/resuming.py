@@ -1,0 +1,101 @@
+"""A resume: every rank finds the same checkpoint whole and fitting, or none changes anything."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from detdata.checkpoint.compare import compare, notes
+from detdata.checkpoint.cursor import Repeated, repeated
+from detdata.checkpoint.group import Group
+from detdata.checkpoint.parts import restore
+from detdata.checkpoint.probe import Probe, check_probe, run_probe
+from detdata.checkpoint.run import Run
+from detdata.checkpoint.saved import Saved
+from detdata.checkpoint.selection import select
+from detdata.errors import CheckpointBroken, CheckpointMismatch, Difference
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """What a resume found.
+
+    differences: those that were accepted. repeated: steps and samples that are done again, because the run had gone on
+    after the checkpoint; None where that is not known.
+    """
+
+    saved: Saved
+    differences: tuple[Difference, ...]
+    repeated: Repeated | None
+
+    def summary(self, run: Run) -> str:
+        """Return one line for people: step, learning rates, loss scale, what is repeated."""
+        progress = self.saved.progress
+        words = [f"resumed from {self.saved.path} at global step {progress.global_step}, epoch {progress.epoch}"]
+        if run.loader is not None:
+            words.append(f"{progress.consumed_samples} samples consumed")
+        if run.optimizer is not None:
+            rates = [f"{float(group['lr']):g}" for group in run.optimizer.param_groups]
+            words.append(f"learning rate {', '.join(rates)}")
+        if run.scaler_state() is not None:
+            words.append(f"loss scale {run.scaler.get_scale():g}")
+        if self.repeated is not None:
+            again = self.repeated
+            words.append(
+                f"the run had come to step {again.died_at_step}: {again.steps} steps, {again.samples} samples, again"
+            )
+        return "; ".join(words)
+
+    def record(self) -> dict[str, Any]:
+        """Return what meta.json says of it from now on."""
+        return {
+            "from": self.saved.path.name,
+            "step": self.saved.progress.global_step,
+            "saved_ns": self.saved.manifest.saved_ns,
+            "repeated": None if self.repeated is None else self.repeated.to_dict(),
+        }
+
+
+def resume(
+    run: Run, root: Path, group: Group, step: int | None, accept: Sequence[str], *, strict: bool, probe: Probe | None
+) -> Resumed | None:
+    """Find, verify, compare, agree, and only then load; None if nothing was ever published. Collective."""
+    doing = "resuming"
+    saved = select(root, step, rank=group.rank, strict=strict)
+    identity = None if saved is None else [saved.path.name, saved.manifest.saved_ns]
+    found = group.all_gather(identity, doing)
+    if any(other != found[0] for other in found):
+        raise CheckpointBroken(
+            str(root),
+            {f"rank {rank}": [f"finds {other[0] if other else 'nothing'}"] for rank, other in enumerate(found)},
+        )
+    if saved is None:
+        return None
+    differences = compare(run, saved, group.rank)
+    refused = [asdict(one) for one in differences if one.accept not in accept]
+    for others in group.all_gather(refused, doing):
+        if others:
+            raise CheckpointMismatch(str(saved.path), tuple(Difference(**one) for one in others))
+    lines = notes(run, saved, group.rank)
+    noted = repeated(root, saved.progress) if group.rank == 0 else None
+    restore(run, saved, [difference.accept or "" for difference in differences], group.rank)
+    lines += _probe(run, saved, group.rank, probe, accepted="probe" in accept)
+    if lines:
+        listed = "\n  ".join(lines)
+        warnings.warn(f"resumed from {saved.path}, saved under other conditions:\n  {listed}", stacklevel=3)
+    return Resumed(saved, differences, noted)
+
+
+def _probe(run: Run, saved: Saved, rank: int, probe: Probe | None, *, accepted: bool) -> list[str]:
+    before = saved.meta.get("probe")
+    if before is None or probe is None:
+        return [] if before is None else ["it has the value of a probe, and no probe is given now: it was not compared"]
+    found = run_probe(probe, run.model)
+    if not accepted:
+        check_probe(found, before, rank, saved.path)
+        return []
+    was = before["values"][rank if rank < len(before["values"]) else 0]
+    return [] if was == found else [f"probe: {float.fromhex(was)!r} was accepted as {float.fromhex(found)!r}"]

@@ -1,0 +1,99 @@
+"""Saves at once or behind the training: one at a time, and whatever goes wrong comes out at the next call."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import final
+
+from detdata.checkpoint.snapshot import Buffers
+from detdata.checkpoint.writing import Content, Writer
+
+_log = logging.getLogger("detdata")
+
+
+@dataclass(frozen=True, slots=True)
+class SaveReport:
+    """One save that is on disk.
+
+    path: the folder; whatever later saves do, it is the name that was published. kind: "latest" or "periodic".
+    size_bytes: of all its files but the manifest. blocked_s: seconds that the training stood still for it.
+    total_s: seconds from the call until it was on disk. Both are wall time.
+    """
+
+    path: Path
+    kind: str
+    step: int
+    size_bytes: int
+    blocked_s: float
+    total_s: float
+
+
+@final
+class Saver:
+    """Runs the saves of one Checkpointer. done: called in the saving thread with each SaveReport, for retention."""
+
+    def __init__(self, writer: Writer, done: Callable[[SaveReport], None]) -> None:
+        self._writer = writer
+        self._done = done
+        self._buffers = Buffers()
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self.last: SaveReport | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a save is under way behind the training."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def save(self, content: Content, kind: str, step: int, begun: float) -> SaveReport:
+        """Save now. begun: `time.monotonic()` when the call came, for the report. Raises what `Writer.write` raises."""
+        return self._write(content, kind, step, begun, None)
+
+    def start(self, content: Content, kind: str, step: int, begun: float) -> None:
+        """Copy the tensors of `content` to memory of our own, and save the copy in a thread. Nothing else may be on.
+
+        The thread is no daemon: a process that ends cleanly waits for it.
+        """
+        content = replace(content, trees=self._buffers.copy(dict(content.trees)))
+        blocked = time.monotonic() - begun
+
+        def work() -> None:
+            try:
+                self._write(content, kind, step, begun, blocked)
+            except BaseException as error:  # noqa: BLE001 - raised in the training's thread by `collect`
+                self._error = error
+
+        self._thread = threading.Thread(target=work, name="detdata-save", daemon=False)
+        self._thread.start()
+
+    def collect(self, *, wait: bool) -> None:
+        """Raise the error of a save behind the training, once. wait: for the save that is under way, first."""
+        if wait and self._thread is not None:
+            self._thread.join()
+        if self.busy:
+            return
+        self._thread = None
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def _write(self, content: Content, kind: str, step: int, begun: float, blocked: float | None) -> SaveReport:
+        written = self._writer.write(content, kind, step)
+        total = time.monotonic() - begun
+        report = SaveReport(written.path, kind, step, written.size_bytes, total if blocked is None else blocked, total)
+        self._done(report)
+        self.last = report
+        _log.info(
+            "saved %s: global step %d, %.1f MB, the training waited %.3f s of %.3f s",
+            report.path,
+            step,
+            report.size_bytes / 1e6,
+            report.blocked_s,
+            report.total_s,
+        )
+        return report

@@ -1,0 +1,174 @@
+"""One checkpoint written by all ranks of a run: each its parts, published by rank 0 once all of them are on disk.
+
+    rank 0 opens a temporary folder · every rank writes and syncs its files into it · rank 0 is told names, sizes and
+    digests · rank 0 adds meta.json, publishes · every rank is told how it went
+
+Whatever fails, on whichever rank, fails on all: none goes on in the belief that a checkpoint is there. A rank that dies
+leaves a temporary folder that nobody looks at.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from detdata.checkpoint import lock
+from detdata.checkpoint.environment import host
+from detdata.checkpoint.errors import CheckpointNotSaved
+from detdata.checkpoint.files import FileRecord, write_file
+from detdata.checkpoint.group import Group
+from detdata.checkpoint.store import Stage, make_root
+from detdata.checkpoint.tensors import tree_writer
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What this rank puts into a checkpoint.
+
+    trees: file name -> plain tree. records: file name -> plain JSON; rank 0's count. meta: meta.json without what only
+    the other ranks know. probe: what the probe gave here, or None.
+    """
+
+    trees: Mapping[str, Any]
+    records: Mapping[str, Mapping[str, Any]]
+    meta: Mapping[str, Any]
+    probe: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A published checkpoint: its folder, and the bytes in it."""
+
+    path: Path
+    size_bytes: int
+
+
+@dataclass(slots=True)
+class Writer:
+    """Writes checkpoints of a root, one after the other; holds the root's lock from the first one on (rank 0)."""
+
+    root: Path
+    group: Group
+    locked: bool = field(default=False, init=False)
+    _error: OSError | None = field(default=None, init=False, repr=False)  # what went wrong on this rank
+
+    def write(self, content: Content, kind: str, step: int) -> Written:
+        """Write and publish; on disk when this returns. Collective: every rank calls it with the same kind and step.
+
+        Raises CheckpointNotSaved, on every rank, saying which rank failed and why; RankMissing.
+        """
+        doing = f"saving global step {step}"
+        self._error = None
+        stage: Stage | None = None
+        try:
+            stage, opened = self._open()
+            opened = self.group.broadcast(opened, doing)
+            self._raise_if(step, [opened["error"]])
+            mine = self._write_own(stage, opened["folder"], content)
+            replies = self.group.all_gather(mine, doing)
+            self._raise_if(step, [reply["error"] for reply in replies])
+            done = self.group.broadcast(self._publish(stage, content, replies, kind, step), doing)
+            self._raise_if(step, [done["error"]])
+        finally:
+            if stage is not None:
+                stage.abandon()  # nothing is there any more once it is published
+        return Written(self.root / done["name"], done["size"])
+
+    def close(self) -> None:
+        """Let other processes save to the root."""
+        if self.locked:
+            lock.release(self.root)
+            self.locked = False
+
+    def _open(self) -> tuple[Stage | None, dict[str, Any]]:
+        if self.group.rank:
+            return None, {}
+        try:
+            make_root(self.root)
+            if not self.locked:
+                lock.acquire(self.root)
+                self.locked = True
+            stage = Stage(self.root)
+        except OSError as error:
+            return None, {**self._failed(error), "folder": None}
+        return stage, {"error": None, "folder": stage.folder.name}
+
+    def _write_own(self, stage: Stage | None, folder: str, content: Content) -> dict[str, Any]:
+        written: dict[str, FileRecord] = {}
+        try:
+            for name, tree in content.trees.items():
+                if stage is None:
+                    written[name] = write_file(self.root / folder / name, tree_writer(tree))
+                else:
+                    stage.write(name, tree_writer(tree))
+            if stage is not None:
+                for name, record in content.records.items():
+                    stage.write(name, _json_writer(record))
+        except OSError as error:
+            return self._failed(error)
+        return {
+            "error": None,
+            "files": {name: record.to_dict() for name, record in written.items()},
+            "probe": content.probe,
+            **host(),
+        }
+
+    def _publish(
+        self, stage: Stage | None, content: Content, replies: list[dict[str, Any]], kind: str, step: int
+    ) -> dict[str, Any]:
+        if stage is None:
+            return {}
+        try:
+            for rank, reply in enumerate(replies):
+                for name, record in reply["files"].items():
+                    file = FileRecord(**record)
+                    path = stage.folder / name
+                    if not path.exists() or os.lstat(path).st_size != file.size:
+                        return {
+                            "error": f"{name}, which rank {rank} wrote on {reply['host']}, is not here on "
+                            f"{host()['host']}: the root must be on a file system that all ranks share"
+                        }
+                    stage.add(name, file)
+            stage.write("meta.json", _json_writer({**content.meta, **_of_all(replies)}))
+            path = stage.publish(kind, step)
+        except OSError as error:
+            return self._failed(error)
+        return {"error": None, "name": path.name, "size": stage.size_bytes}
+
+    def _raise_if(self, step: int, errors: list[str | None]) -> None:
+        failed = [(rank, error) for rank, error in enumerate(errors) if error is not None]
+        if not failed:
+            return
+        rank, error = failed[0]
+        where = f" (rank {rank})" if self.group.size > 1 else ""
+        raise CheckpointNotSaved(
+            f"the checkpoint of global step {step} was not saved to {self.root}{where}: {error}. "
+            "Checkpoints published before are untouched"
+        ) from self._error
+
+    def _failed(self, error: OSError) -> dict[str, Any]:
+        self._error = error
+        return {"error": str(error)}
+
+
+def _text(error: OSError) -> str:
+    return str(error)
+
+
+def _of_all(replies: list[dict[str, Any]]) -> dict[str, Any]:
+    """What meta.json says of every process: where it ran, and what the probe gave there."""
+    values = [reply["probe"] for reply in replies]
+    return {
+        "processes": [{"host": reply["host"], "pid": reply["pid"]} for reply in replies],
+        "probe": None if values[0] is None else {"values": values},
+    }
+
+
+def _json_writer(record: Mapping[str, Any]) -> Callable[[BinaryIO], object]:
+    """Return what writes `record` to an open file as JSON for people to read."""
+    text = json.dumps(record, sort_keys=True, indent=1, allow_nan=False) + "\n"
+    return lambda file: file.write(text.encode("ascii"))
