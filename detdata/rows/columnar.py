@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -12,8 +13,14 @@ import pyarrow.parquet as pq
 from detdata.rows.errors import RowsError
 from detdata.rows.opening import open_file
 
-BATCH_BYTES = 4 << 20
-BATCH_ROWS = 65_536
+BATCH_BYTES = 2 << 20
+BATCH_ROWS = 1 << 14
+_BUFFER = 1 << 16  # bytes read ahead, for each column
+_SMALL = 4 << 20  # bytes of a row group that may be held whole
+_MOST_ROWS = 1 << 20  # of a row group that is read by column: whoever does that holds something for each row
+_PART_BYTES = 1 << 19
+_KNOWN_ROWS = 65_536
+_PART_ROWS = 8192  # where it is not known how long the values are: they may come out of a dictionary
 _MAGIC = b"ARROW1"
 _FEATHER_1 = b"FEA1"
 
@@ -25,27 +32,84 @@ _OPTIONS = {
 }
 
 
+class Group(NamedTuple):
+    """Some rows: as record batches, or, where they are many, a column at a time. Either is read as it is asked for.
+
+    parts: gives the arrays of the column of that name; None where only batches can be had.
+    """
+
+    rows: int
+    batches: Callable[[], Iterator[Any]]
+    parts: Callable[[str], Iterator[Any]] | None
+
+
 class Opened(NamedTuple):
-    """An open table: its Arrow schema, and its record batches, which close the file at their end."""
+    """An open table: its Arrow schema, and its rows in groups, which close the file at their end."""
 
     schema: Any
-    batches: Iterator[Any]
+    groups: Iterator[Group]
+
+
+def batch_groups(batches: Iterator[Any]) -> Iterator[Group]:
+    """Yield each record batch as a group of its own."""
+    for batch in batches:
+        yield Group(batch.num_rows, partial(iter, (batch,)), None)
 
 
 def open_parquet(path: str, _name: str, columns: Sequence[str] | None) -> Opened:
-    """Open a Parquet file. At most one row group's column chunks and some 4 MiB of rows are held at a time."""
-    file = pq.ParquetFile(open_file(path), pre_buffer=False, buffer_size=1 << 20, **_OPTIONS)
+    """Open a Parquet file, to be read page by page.
+
+    Held at a time, of the column that is read, or of each where rows are read as batches: a page, packed and unpacked,
+    and the dictionary, each of some 1 MiB as most writers make them; and a part of its values, or some rows.
+    """
+    file = pq.ParquetFile(open_file(path), pre_buffer=False, buffer_size=_BUFFER, **_OPTIONS)
     wanted = None if columns is None else [name for name in file.schema_arrow.names if name in columns]
-    return Opened(file.schema_arrow, _parquet_batches(file, wanted))  # batches come in the order of `wanted`
+    return Opened(file.schema_arrow, _parquet_groups(file, wanted))  # batches come in the order of `wanted`
 
 
-def _parquet_batches(file: Any, columns: Sequence[str] | None) -> Iterator[Any]:
+def _parquet_groups(file: Any, columns: Sequence[str] | None) -> Iterator[Group]:
     with file:
-        metadata = file.metadata
-        size = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
-        width = max(1, size // max(1, metadata.num_rows))
-        rows = min(BATCH_ROWS, max(64, BATCH_BYTES // width))
-        yield from file.iter_batches(batch_size=rows, columns=columns, use_threads=True)
+        names = file.schema_arrow.names
+        # pyarrow chooses columns by name, and takes a dot for the path to a member.
+        plain = len(set(names)) == len(names) and not any("." in name for name in names)
+        for i in range(file.metadata.num_row_groups):
+            group = file.metadata.row_group(i)
+            by_column = plain and group.num_rows <= _MOST_ROWS and group.total_byte_size > _SMALL
+            parts = partial(_parts, file, i) if by_column else None
+            yield Group(group.num_rows, partial(_row_batches, file, i, columns), parts)
+
+
+def _row_batches(file: Any, number: int, columns: Sequence[str] | None) -> Iterator[Any]:
+    group = file.metadata.row_group(number)
+    rows = _rows_of(BATCH_BYTES, group.total_byte_size, group.num_rows, BATCH_ROWS)
+    yield from _released(file.iter_batches(rows, row_groups=[number], columns=columns, use_threads=False))
+
+
+def _parts(file: Any, number: int, column: str) -> Iterator[Any]:
+    group = file.metadata.row_group(number)
+    every = (group.column(i) for i in range(group.num_columns))
+    chunks = [chunk for chunk in every if chunk.path_in_schema.split(".", 1)[0] == column]
+    known = all(chunk.physical_type != "BYTE_ARRAY" and chunk.path_in_schema == column for chunk in chunks)
+    size = sum(chunk.total_uncompressed_size for chunk in chunks)
+    rows = _rows_of(_PART_BYTES, size, group.num_rows, _KNOWN_ROWS if known else _PART_ROWS)
+    for batch in _released(file.iter_batches(rows, row_groups=[number], columns=[column], use_threads=False)):
+        yield batch.column(0)
+
+
+def _rows_of(wanted: int, size: int, rows: int, most: int) -> int:
+    """Return how many of `rows` rows, of `size` bytes, take about the wanted number of bytes."""
+    width = max(1, size // max(1, rows))
+    return min(most, max(64, wanted // width))
+
+
+def _released(batches: Iterator[Any]) -> Iterator[Any]:
+    """Yield batches; what reading them took and gave back does not stay with the process."""
+    pool = pa.default_memory_pool()
+    for batch in batches:
+        yield batch
+        del batch
+        pool.release_unused()
+    pool.release_unused()
 
 
 def open_arrow(path: str, name: str, _columns: Sequence[str] | None) -> Opened:
@@ -61,7 +125,7 @@ def open_arrow(path: str, name: str, _columns: Sequence[str] | None) -> Opened:
     except BaseException:
         source.close()
         raise
-    return Opened(reader.schema, _arrow_batches(source, reader, is_file=is_file))
+    return Opened(reader.schema, batch_groups(_arrow_batches(source, reader, is_file=is_file)))
 
 
 def _arrow_batches(source: Any, reader: Any, *, is_file: bool) -> Iterator[Any]:

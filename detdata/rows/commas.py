@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
-from detdata.rows.columnar import Opened
+from detdata.rows.columnar import Opened, batch_groups
 from detdata.rows.errors import RowsError
 from detdata.rows.opening import open_input
 
@@ -29,7 +29,7 @@ def open_csv(path: str, name: str, _columns: Sequence[str] | None) -> Opened:
     reader = _reader(marked, delimiter, names, keep_empty=len(names) == 1)
     if reader.schema.names != names:
         raise RowsError(name, "begins with an empty line; take it away: the first line names the columns")
-    return Opened(reader.schema, _batches(reader, name))
+    return Opened(reader.schema, batch_groups(_batches(reader, name)))
 
 
 def _reader(source: _Marked, delimiter: str, names: Sequence[str], *, keep_empty: bool) -> Any:

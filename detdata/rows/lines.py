@@ -71,8 +71,7 @@ def check_lines(block: Block, name: str) -> int:
             if not (line.startswith(b"{") and line.endswith(b"}")):
                 raise RowsError(name, f"line {number} is no JSON object; write one whole object a line")
             rows += 1
-    opening = text.count(b"{") + text.count(b"[") - rows  # in a line, but for its first
-    if opening >= MOST_LEVELS and _most_in_a_line(data, starts) > MOST_LEVELS:
+    if text.count(b"{") + text.count(b"[") - rows >= MOST_LEVELS and _many_in_a_line(data, starts):
         _check_depth(block, name)
     return rows
 
@@ -90,10 +89,10 @@ def check_count(block: Block, found: int, expected: int, name: str) -> None:
     raise RowsError(name, f"has {found} objects on {expected} lines from line {block.first} on; write one a line")
 
 
-def _most_in_a_line(data: npt.NDArray[np.uint8], starts: Int64Array) -> int:
-    """Return the largest number of opening brackets in a line, those in strings too."""
-    opening = ((data == _OPEN) | (data == _LIST)).view(np.uint8)
-    return int(np.add.reduceat(opening, starts, dtype=np.int64).max())
+def _many_in_a_line(data: npt.NDArray[np.uint8], starts: Int64Array) -> bool:
+    """Whether a line has more than MOST_LEVELS opening brackets, those in strings too."""
+    lines = np.searchsorted(starts, np.flatnonzero(data | np.uint8(_OPEN ^ _LIST) == _OPEN), side="right")
+    return bool((lines[MOST_LEVELS:] == lines[:-MOST_LEVELS]).any())
 
 
 def _check_depth(block: Block, name: str) -> None:

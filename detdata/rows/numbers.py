@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from detdata.rows.errors import RowsError
@@ -20,12 +21,10 @@ from detdata.rows.lines import Block
 
 _EXACT_DIGITS = 16  # 2^53 has as many; integers of fewer are doubles
 _INT64_DIGITS = 19
-_LONG = 300  # digits before a point: the largest double has 309
 _MOST_DIGITS = 400  # Python takes long to read many
 _BEFORE = np.zeros(256, np.bool_)
 _BEFORE[list(b" \t\r\n:,[-")] = True  # what an integer follows
-_AFTER = np.zeros(256, np.bool_)
-_AFTER[list(b".eE")] = True  # what makes another number of it
+_LINE_END = ord("\n")
 _GO_ON = "write such numbers as strings, or hash by content='bytes'"
 
 
@@ -85,19 +84,22 @@ def check_signs(block: Block, kind: Any, name: str) -> None:
 def _long_lines(block: Block, digits: int) -> list[int]:
     """Return which lines, from 0, may have an integer of so many digits (16 at least), ascending."""
     data = np.frombuffer(block.text, np.uint8)
-    some = data[7::8] - np.uint8(48) < 10  # of 16 digits in a row, two are looked at
-    if not (some[1:] & some[:-1]).any():
+    some = _are_digits(data[7::8])  # of 16 digits in a row, two are looked at, or three
+    at = 8 * np.flatnonzero(some[1:] & some[:-1]) + 7
+    if not at.size:
         return []
-    steps = np.diff((data - np.uint8(48) < 10).view(np.int8), prepend=0, append=0)
-    starts, ends = np.flatnonzero(steps == 1), np.flatnonzero(steps == -1)
-    keep = (ends - starts >= digits) & (starts > 0) & (ends < data.size)
-    starts, ends = starts[keep], ends[keep]
-    keep = _BEFORE[data[starts - 1]] & (~_AFTER[data[ends]] | (ends - starts >= _LONG))
-    if not keep.any():
-        return []
-    line_ends = np.flatnonzero(data == ord("\n"))
-    found: list[int] = np.unique(np.searchsorted(line_ends, starts[keep])).tolist()
+    # The first place looked at in a row of digits is at most 7 bytes after its start; others find none there.
+    back = _are_digits(data[np.maximum(at[:, None] - np.arange(8), 0)])
+    starts = at + 1 - np.where(back.all(axis=1), 8, back.argmin(axis=1))
+    starts = starts[_BEFORE[data[starts - 1]] & (starts + digits < data.size)]
+    whole = _are_digits(data[starts[:, None] + np.arange(digits)]).all(axis=1)
+    line_ends = np.flatnonzero(data == _LINE_END)
+    found: list[int] = np.unique(np.searchsorted(line_ends, starts[whole])).tolist()
     return found
+
+
+def _are_digits(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
+    return data - np.uint8(ord("0")) < 10
 
 
 def _numbers(value: Any, kind: Any, place: _Place, wanted: Any) -> Iterator[tuple[_Place, float]]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -14,7 +15,7 @@ import pyarrow as pa
 
 from detdata.checks import brief
 from detdata.errors import ArgumentTypeError, ArgumentValueError
-from detdata.rows.columnar import Opened, open_arrow, open_parquet
+from detdata.rows.columnar import Group, Opened, open_arrow, open_parquet
 from detdata.rows.commas import open_csv
 from detdata.rows.errors import RowsError
 from detdata.rows.schema import Schema, schema_of
@@ -41,6 +42,20 @@ class Batch:
     columns: tuple[Any, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Some rows of one file, to be read in either of two ways, before the next stretch is asked for.
+
+    file: its number. batches: gives them as batches. parts: where they are so many that it saves memory, gives the
+    Arrow arrays of one column, by its number, `rows` values in all; else None.
+    """
+
+    file: int
+    rows: int
+    batches: Callable[[], Iterator[Batch]]
+    parts: Callable[[int], Iterator[Any]] | None
+
+
 def is_table(name: str) -> bool:
     """Whether a file of this name is read as a table.
 
@@ -60,12 +75,20 @@ def read_table(
     TypeError for a type without a digest, RowsError for a file that cannot be read, that changes meanwhile, or that has
     other columns than the first.
     """
+    schema, stretches = read_stretches(files, columns, lines=lines)
+    return schema, (batch for stretch in stretches for batch in stretch.batches())
+
+
+def read_stretches(
+    files: Files, columns: Sequence[str] | None = None, *, lines: Any = None
+) -> tuple[Schema, Iterator[Stretch]]:
+    """Return what `read_table` returns, for a reader who can take many rows a column at a time."""
     places = _checked(files)
     chosen = _chosen(columns)
     if lines is None:
         lines = line_types(places, chosen)
     first = _opened(*places[0], lines, chosen)
-    return first.schema, _batches(places, lines, chosen, first.schema)
+    return first.schema, _stretches(places, lines, chosen, first.schema)
 
 
 def line_types(files: Files, columns: list[str] | None = None) -> Any:
@@ -81,7 +104,7 @@ def line_types(files: Files, columns: list[str] | None = None) -> Any:
 class _Table(NamedTuple):
     schema: Schema
     picked: list[int]
-    batches: Iterator[Any]
+    groups: Iterator[Group]
 
 
 def _opened(name: str, path: str, lines: Any, chosen: list[str] | None) -> _Table:
@@ -89,18 +112,35 @@ def _opened(name: str, path: str, lines: Any, chosen: list[str] | None) -> _Tabl
         opener = _opener(name)
         opened: Opened = opener(path, name, lines if opener is open_json else chosen)
         picked = _pick(opened.schema, chosen)
-        return _Table(schema_of(pa.schema([opened.schema.field(i) for i in picked])), picked, opened.batches)
+        return _Table(schema_of(pa.schema([opened.schema.field(i) for i in picked])), picked, opened.groups)
 
 
-def _batches(places: list[tuple[str, str]], lines: Any, chosen: list[str] | None, schema: Schema) -> Iterator[Batch]:
+def _stretches(
+    places: list[tuple[str, str]], lines: Any, chosen: list[str] | None, schema: Schema
+) -> Iterator[Stretch]:
     for number, (name, path) in enumerate(places):
         with _reading(name, path):
             table = _opened(name, path, lines, chosen)
             if table.schema != schema:
                 raise RowsError(name, _unlike(schema, table.schema, places[0][0]))
-            for batch in table.batches:
-                picked = table.picked if chosen is None else _pick(batch.schema, chosen)
-                yield Batch(number, batch.num_rows, tuple(batch.column(i) for i in picked))
+            for group in table.groups:
+                batches = partial(_batches, number, name, path, group, table.picked if chosen is None else chosen)
+                parts = None if group.parts is None else partial(_parts, name, path, group.parts, schema)
+                yield Stretch(number, group.rows, batches, parts)
+
+
+def _batches(
+    number: int, name: str, path: str, group: Group, columns: Sequence[int] | Sequence[str]
+) -> Iterator[Batch]:
+    with _reading(name, path):
+        for batch in group.batches():
+            picked = [i for i, one in enumerate(batch.schema.names) if i in columns or one in columns]
+            yield Batch(number, batch.num_rows, tuple(batch.column(i) for i in picked))
+
+
+def _parts(name: str, path: str, parts: Callable[[str], Iterator[Any]], schema: Schema, column: int) -> Iterator[Any]:
+    with _reading(name, path):
+        yield from parts(schema[column][0])
 
 
 @contextmanager

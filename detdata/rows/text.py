@@ -12,19 +12,19 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import json as arrow_json
 
-from detdata.rows.columnar import Opened
+from detdata.rows.columnar import Opened, batch_groups
 from detdata.rows.errors import RowsError
 from detdata.rows.lines import Block, check_count, check_lines, line_blocks
 from detdata.rows.numbers import check_exact, check_signs, with_uint64
 from detdata.rows.opening import open_input
 
-_JSON_BLOCK = 4 << 20
+_JSON_BLOCK = 1 << 20
 _NUMBERS = (pa.int64(), pa.uint64(), pa.float64())  # each has what those before it have, or check_exact says no
 
 
 def open_json(path: str, name: str, schema: Any) -> Opened:
     """Open a file of JSON lines under the schema that `json_schema` found."""
-    return Opened(schema, _json_batches(path, name, schema))
+    return Opened(schema, batch_groups(_json_batches(path, name, schema)))
 
 
 def _json_batches(path: str, name: str, schema: Any) -> Iterator[Any]:

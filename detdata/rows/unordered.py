@@ -8,6 +8,7 @@ good against accident; whoever wants to can make other rows with the same sums. 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -147,17 +148,47 @@ def _dense(holes: Holes | None, size: int) -> UInt64Array:
     return words
 
 
+class RowMix:
+    """The numbers of rows in the making: columns come in any order and in pieces, each mixed with its place."""
+
+    __slots__ = ("_total", "_words")
+
+    def __init__(self, rows: int) -> None:
+        self._total = np.zeros(rows, np.uint64)
+        self._words: UInt64Array | None = None  # null words, once there is one
+
+    def add(self, column: int, row: int, values: Values) -> None:
+        """Mix in the values that a column, by its number, has from a row on."""
+        place = _place(column)
+        self._total[row : row + values.bits.size] += mix64(values.bits ^ place)
+        if values.holes is not None:
+            if self._words is None:
+                self._words = np.zeros(self._total.size, np.uint64)
+            self._words[row + values.holes.at] += mix64(values.holes.words ^ place)
+
+    def values(self, start: int, stop: int) -> Values:
+        """Return the numbers of some rows, all of whose columns are there."""
+        bits = mix64(self._total[start:stop])
+        if self._words is None:
+            return Values(bits, None)
+        words = self._words[start:stop]
+        return Values(bits, _holes(np.flatnonzero(words), words[words != 0]))
+
+    def add_to(self, sums: RowSums) -> None:
+        """Add all rows to the sums."""
+        for start in range(0, self._total.size, ROWS_AT_ONCE):
+            sums.update(self.values(start, start + ROWS_AT_ONCE))
+
+
 def _together(parts: list[Values], size: int) -> Values:
-    """Return the numbers of each row of several columns, each mixed with the place of its column."""
-    total, words = np.zeros(size, np.uint64), np.zeros(size, np.uint64)
+    """Return the numbers of each row of several columns."""
+    mix = RowMix(size)
     for number, part in enumerate(parts):
-        place = _place(number)
-        total += mix64(part.bits ^ place)
-        if part.holes is not None:
-            words[part.holes.at] += mix64(part.holes.words ^ place)
-    return Values(mix64(total), _holes(np.flatnonzero(words), words[words != 0]))
+        mix.add(number, 0, part)
+    return mix.values(0, size)
 
 
+@lru_cache(maxsize=4096)
 def _place(number: int) -> np.uint64:
     return np.uint64(int(mix64(np.array([((number + 1) * int(GOLDEN)) & _MASK], np.uint64))[0]))
 

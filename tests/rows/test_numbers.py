@@ -1,6 +1,7 @@
 """Integers in JSON lines: each is seen by the digest exactly, or refused by line and column; none is rounded."""
 
 import json
+import sys
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -46,8 +47,6 @@ def test_integers_of_64_bits_without_a_sign_are_those_of_a_parquet_file(tmp_path
     ids=lambda x: str(x)[:12] if abs(x) < 10**99 else "long",
 )
 def test_an_integer_that_is_no_double_is_refused_in_a_column_of_doubles(tmp_path, value):
-    import sys
-
     before = sys.get_int_max_str_digits()
     sys.set_int_max_str_digits(0)
     try:
@@ -73,6 +72,15 @@ def test_a_number_below_zero_is_refused_beside_integers_above_63_bits(tmp_path):
         line = values.index(-1) + 1
         with pytest.raises(RowsError, match=rf"a\.jsonl: line {line}: column a holds -1, and elsewhere"):
             hash_rows([file])
+
+
+@pytest.mark.parametrize("gap", range(9))
+@pytest.mark.parametrize("before", ["1", "1234567", "123456789012345"])
+def test_a_long_integer_is_found_wherever_it_stands_and_whatever_is_before_it(tmp_path, before, gap):
+    data = f'{{"b":"{"x" * gap}","a":[0.5,{before},{2**53 + 1}]}}\n'
+
+    with pytest.raises(RowsError, match=r"line 1: column a\[\] holds 9007199254740993"):
+        hash_rows([put(tmp_path / "a.jsonl", data)])
 
 
 @pytest.mark.parametrize("value", [2**53, -(2**60), 2**64, 10**22, 10**16 + 2])
