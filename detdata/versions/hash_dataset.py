@@ -41,8 +41,9 @@ def hash_dataset(
     executor: any `concurrent.futures.Executor`; by default threads of this process, workers of them.
     cache: a folder for digests of files whose device, inode, size, mtime and ctime are unchanged; makes a second run a
     listing, and lets an interrupted one go on. None: everything is read.
-    progress: called with a HashProgress now and then. piece_size: bytes; above 0 files are hashed as trees of pieces of
-    that size, so that one huge file is shared out (other digests than without). include, exclude: gitignore patterns.
+    progress: called with a HashProgress now and then. piece_size: 0, or bytes from 64 KiB to 1 TiB: files are hashed as
+    trees of pieces of that size (other digests than without), so that one huge file is shared out, and with a cache
+    goes on where it was after an interruption. include, exclude: gitignore patterns.
     symlinks: "follow", "record" (the link's own text) or "refuse". part: (i, n), i from 1: every n-th file only, to be
     merged with the others by `merge_manifests`.
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -95,6 +96,17 @@ def test_after_a_sigkill_only_the_missing_pieces_are_read(huge, tmp_path, pieces
     assert seen[-1] == PIECES * MIB + 5
     assert [file.suffix for file in tmp_path.iterdir()] == [".digests"]
     assert scan(huge, tmp_path).trusted == 2
+
+
+@pytest.mark.usefixtures("settled")
+def test_with_an_executor_only_the_missing_pieces_are_read(huge, tmp_path, pieces_read):
+    kill_at_piece_40(huge, tmp_path)
+    seen = []
+    with ThreadPoolExecutor(2) as executor:
+        again = scan(huge, tmp_path, executor=executor, progress=lambda now: seen.append(now.bytes))
+    assert sorted(pieces_read) == list(range(40, PIECES))
+    assert seen[-1] == PIECES * MIB + 5
+    assert again.manifest == hash_dataset(huge, piece_size=MIB)
 
 
 @pytest.mark.usefixtures("settled")
