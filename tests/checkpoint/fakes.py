@@ -58,7 +58,7 @@ class FakeLoader:
         wrong = self.check_state(state)
         if wrong:
             raise StateMismatch(str(wrong))
-        self.micro = state["progress"]["global_step"] * self.micro_steps
+        self.micro = state["progress"]["global_step"] * self.micro_steps + state["progress"]["micro_step"]
         if self.draws:
             torch.rand(1)
 
