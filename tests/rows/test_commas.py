@@ -64,10 +64,18 @@ def test_a_last_row_like_the_mark_is_a_row(tmp_path):
 
 @pytest.mark.parametrize("length", range(25, 45))
 def test_a_line_end_in_quotes_is_kept_wherever_a_block_ends(tmp_path, monkeypatch, length):
-    monkeypatch.setattr(commas, "_BLOCK", 40)
+    monkeypatch.setattr(commas, "_BLOCKS", (40,))
     value = "x" * length + "\r\n\r"
 
     assert rows_of(put(tmp_path / "a.csv", f'a\n"{value}"\r\n\r\ny\r\n'))[1] == [[value], [""], ["y"]]
+
+
+@pytest.mark.parametrize("name", ["a", "a" * 500])
+def test_rows_longer_than_a_block_are_read_by_larger_ones_and_none_twice(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(commas, "_BLOCKS", (40, 4000))
+    values = [f"{i}" for i in range(100)] + ["x" * 1000] + [f"{i}" for i in range(100)]
+
+    assert rows_of(put(tmp_path / "a.csv", "\n".join([name, *values])))[1] == [[value] for value in values]
 
 
 @given(
@@ -84,5 +92,5 @@ def test_no_row_of_one_column_is_lost_wherever_blocks_fall(tmp_path_factory, row
             continue  # the end of the last line is what makes an empty row of it
         file = put(tmp_path_factory.mktemp("csv") / "a.csv", data)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(commas, "_BLOCK", size)
+            patch.setattr(commas, "_BLOCKS", (size,))
             assert rows == rows_of(file)[1]

@@ -76,7 +76,7 @@ def test_where_blocks_of_a_csv_fall_does_not_count(tmp_path_factory, rows, size)
     file = put(tmp_path_factory.mktemp("csv") / "a.csv", "\n".join(quoted) + "\n")
     whole = hash_rows([file])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commas, "_BLOCK", size)
+        patch.setattr(commas, "_BLOCKS", (size,))
         assert whole == hash_rows([file])
     assert rows == rows_of(file)[1]
 
