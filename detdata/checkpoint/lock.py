@@ -1,16 +1,21 @@
 """One writer to a root: a POSIX record lock on `root/.lock`, which the kernel drops when the process dies.
 
-Forked DataLoader workers do not hold it, so a killed run's workers never block its successor. Where there are no such
-locks (Windows, some network file systems) nothing is locked.
+Forked DataLoader workers do not hold it, so a killed run's workers never block its successor. It is also dropped when
+anything in the process closes a descriptor of that file (a backup of the folder, say), and it is of no use once
+somebody has removed the file: so each save takes it anew (`renew`), and finds out if another process has it by then.
+Where there are no such locks (Windows, some network file systems) nothing is locked; the latter is warned of.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import socket
+import warnings
 from pathlib import Path
+from typing import TypeAlias
 
 try:
     import fcntl
@@ -18,7 +23,8 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 NAME = ".lock"
-_held: dict[tuple[int, Path], tuple[int, int]] = {}  # (process, root) -> (descriptor, holders)
+_Key: TypeAlias = tuple[int, Path]  # process, root
+_held: dict[_Key, tuple[int, int]] = {}  # -> (descriptor, holders)
 
 
 class RootInUse(OSError):
@@ -28,27 +34,29 @@ class RootInUse(OSError):
 def acquire(root: Path) -> None:
     """Take the root for this process, once for each holder in it. Raises RootInUse naming the process that has it."""
     key = os.getpid(), root.resolve()
+    renew(root)
     if key in _held:
         descriptor, holders = _held[key]
         _held[key] = descriptor, holders + 1
+    else:
+        _open(key, 1)
+
+
+def renew(root: Path) -> None:
+    """Make sure of a root that this process has taken; do nothing for another. Raises RootInUse."""
+    key = os.getpid(), root.resolve()
+    if key not in _held:
         return
-    if fcntl is None:
-        return
-    descriptor = os.open(root / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor, holders = _held[key]
     try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        owner = os.pread(descriptor, 4096, 0).decode("utf-8", "replace").strip()
+        there = os.path.samestat(os.fstat(descriptor), (key[1] / NAME).stat())
+    except FileNotFoundError:
+        there = False
+    if there:
+        _lock(key[1], descriptor)
+    else:
+        _open(key, holders)
         os.close(descriptor)
-        if error.errno in (errno.EACCES, errno.EAGAIN):
-            raise RootInUse(
-                f"another process is saving checkpoints to {root} ({owner or 'unknown'}); two runs in one root would "
-                "replace each other's checkpoints. Give this run a root of its own, or end the other one"
-            ) from error
-        return  # a file system without locks
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
-    _held[key] = descriptor, 1
 
 
 def release(root: Path) -> None:
@@ -61,3 +69,45 @@ def release(root: Path) -> None:
         _held[key] = descriptor, holders - 1
     else:
         os.close(descriptor)
+
+
+def _open(key: _Key, holders: int) -> None:
+    if fcntl is None:
+        return
+    root = key[1]
+    descriptor = os.open(root / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        locked = _lock(root, descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    _held[key] = descriptor, holders
+    if locked:
+        with contextlib.suppress(OSError):  # a full disk: the lock is there, only its owner has no name
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
+
+
+def _lock(root: Path, descriptor: int) -> bool:
+    """Take the lock, or take it again. False: the file system has none. Raises RootInUse."""
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in {errno.EACCES, errno.EAGAIN}:
+            raise RootInUse(
+                f"another process is saving checkpoints to {root}: {_owner(descriptor)}. Two runs in one root would "
+                "replace each other's checkpoints. Give this run a root of its own, or end the other one"
+            ) from error
+        warnings.warn(  # the usual filter shows it once
+            f"{root} cannot be locked ({error}): nothing will stop a second run from saving to it", stacklevel=4
+        )
+        return False
+    return True
+
+
+def _owner(descriptor: int) -> str:
+    try:
+        record = json.loads(os.pread(descriptor, 4096, 0))
+        return f"process {int(record['pid'])} on {record['host']!s:.200}"
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return "it does not say which"

@@ -6,6 +6,10 @@ A folder cannot replace another in one step, so the old one is renamed aside (`c
 takes its name; whoever looks between the two finds it there. `.previous` counts only where the folder it gave way to is
 missing or broken. What a cut save leaves is ignored by the finder and removed by the next save. One process writes to
 a root at a time (detdata.checkpoint.lock).
+
+What a killed process did last may not be on the disk yet, though everybody sees it: so nothing is removed before the
+root is synced. Network file systems: a reply that was lost makes a rename that was done report a missing source, and
+a file that somebody still reads stays behind as `.nfs…`; neither fails a save.
 """
 
 from __future__ import annotations
@@ -22,9 +26,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from detdata.checkpoint import lock
 from detdata.checkpoint.files import FileRecord, remove_tree, write_file
 from detdata.checkpoint.manifest import MANIFEST, Manifest, ManifestError, read_manifest
-from detdata.checkpoint.verify import whole
+from detdata.checkpoint.verify import is_in_use_elsewhere, whole
 from detdata.disk import sync_folder
 from detdata.errors import UnknownFormat
 
@@ -34,6 +39,7 @@ PREVIOUS = ".previous"
 TEMPORARY = ".tmp-"
 _NAME = re.compile(rf"(?:{LATEST}|{PERIODIC}(0|[1-9][0-9]{{0,18}}))")
 _counter = itertools.count()
+_known: set[Path] = set()  # roots that this process has found or made, and whose paths it has synced
 
 
 def folder_name(kind: str, step: int) -> str:
@@ -101,6 +107,7 @@ class Stage:
 
     def __init__(self, root: Path) -> None:
         make_root(root)
+        lock.renew(root)
         sweep(root)
         self._root = root
         self._files: dict[str, FileRecord] = {}
@@ -111,6 +118,15 @@ class Stage:
         """Add the file `name`, filled by `write`, synced to disk."""
         self._files[name] = write_file(self.folder / name, write)
 
+    def add(self, name: str, record: FileRecord) -> None:
+        """Count in a file that another process has written into the folder and synced."""
+        self._files[name] = record
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all files so far."""
+        return sum(file.size for file in self._files.values())
+
     def publish(self, kind: str, step: int) -> Path:
         """Give the folder its manifest and its name, on disk when this returns; remove what it replaces."""
         manifest = Manifest(step, kind, time.time_ns(), self._files)
@@ -120,13 +136,13 @@ class Stage:
         aside = target.with_name(target.name + PREVIOUS)
         replaced = os.path.lexists(target)
         if replaced:
-            target.rename(aside)
+            _rename(target, aside)
         try:
-            self.folder.rename(target)
+            _rename(self.folder, target)
         except OSError:
             if replaced:
                 with contextlib.suppress(OSError):  # if it cannot go back, the finder takes it where it is
-                    aside.rename(target)
+                    _rename(aside, target)
             raise
         sync_folder(self._root)
         if replaced:
@@ -141,10 +157,31 @@ class Stage:
 
 
 def make_root(root: Path) -> None:
-    """Make the folder of checkpoints, on disk when this returns, if it is not there. Raises OSError."""
-    if not root.is_dir():
-        root.mkdir(parents=True, exist_ok=True)
-        sync_folder(root.parent)
+    """Make the folder of checkpoints if it is not there. When this returns, its path is on disk. Raises OSError.
+
+    The first time in a process every folder above it is synced too: whoever made them may not have. A root that was
+    there and has gone is made again, with a warning: the checkpoints in it are lost, the run is not.
+    """
+    root = root.absolute()
+    there = root.is_dir()
+    if there and root in _known:
+        return
+    if root in _known:
+        warnings.warn(
+            f"the folder of checkpoints {root} was removed or moved while this run saved to it. It is made anew; "
+            "what had been saved there is not in it",
+            stacklevel=2,
+        )
+        _known.discard(root)
+    made = {folder for folder in (root, *root.parents) if not folder.is_dir()}
+    root.mkdir(parents=True, exist_ok=True)
+    for folder in (root, *root.parents[:-1]):
+        try:
+            sync_folder(folder.parent)
+        except OSError:
+            if folder in made:
+                raise  # what others have made is theirs to sync, where we may not
+    _known.add(root)
 
 
 def sweep(root: Path) -> None:
@@ -152,29 +189,66 @@ def sweep(root: Path) -> None:
 
     Reads every byte of a checkpoint only where its `.previous` is still there.
     """
-    for path in sorted(root.iterdir()):
-        name = path.name
+    names = sorted(path.name for path in root.iterdir())
+    aside = [name for name in names if name.endswith(PREVIOUS) and _NAME.fullmatch(name.removesuffix(PREVIOUS))]
+    if aside:
+        sync_folder(root)  # the process that was killed may not have: on disk, what is aside may still be in place
+    for name in names:
         if name.startswith(TEMPORARY):
-            remove_tree(path)
-        elif name.endswith(PREVIOUS) and _NAME.fullmatch(name.removesuffix(PREVIOUS)):
-            target = root / name.removesuffix(PREVIOUS)
-            if os.path.lexists(target):
-                if whole(target) or not whole(path):
-                    discard(path)
-                    continue
-                discard(target)
-            path.rename(target)
-            sync_folder(root)
+            _remove(root / name)
+    for name in aside:
+        path, target = root / name, root / name.removesuffix(PREVIOUS)
+        if os.path.lexists(target):
+            if whole(target) or not whole(path):
+                discard(path)
+                continue
+            discard(target)
+        _rename(path, target)
+        sync_folder(root)
 
 
 def discard(path: Path) -> None:
     """Remove a published folder: renamed first, so that a half-removed one is never found. Failure is a warning."""
+    hidden = _temporary(path.parent)
     try:
-        hidden = _temporary(path.parent)
-        path.rename(hidden)
-        remove_tree(hidden)
+        _rename(path, hidden)
     except OSError as error:
-        warnings.warn(f"could not remove the old checkpoint {path}: {error}; the next save tries again", stacklevel=2)
+        _warn_of_failure(path, error)
+    else:
+        _remove(hidden)
+
+
+def _remove(path: Path) -> None:
+    """Remove what nobody looks at any more. Failure is a warning, unless all that is left is in use elsewhere."""
+    try:
+        remove_tree(path)
+    except FileNotFoundError:  # removed already, and the reply was lost
+        pass
+    except OSError as error:
+        if not _is_in_use(path):
+            _warn_of_failure(path, error)
+
+
+def _is_in_use(path: Path) -> bool:
+    """Whether all that is in the folder `path` are files that a client of a network file system holds open."""
+    try:
+        return all(is_in_use_elsewhere(name) for name in os.listdir(path))
+    except OSError:
+        return False
+
+
+def _warn_of_failure(path: Path, error: OSError) -> None:
+    warnings.warn(f"could not remove the old checkpoint {path}: {error}; the next save tries again", stacklevel=3)
+
+
+def _rename(source: Path, target: Path) -> None:
+    """Rename a folder. Raises OSError, but not where it was done and only the reply was lost."""
+    before = os.lstat(source)
+    try:
+        source.rename(target)
+    except FileNotFoundError:
+        if not target.exists() or not os.path.samestat(before, os.lstat(target)):
+            raise
 
 
 def retain(root: Path, keep: int, protected: Collection[Path]) -> list[Path]:
