@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from detdata.checkpoint import sharded
 from detdata.checkpoint.environment import autocast, git_state, host, snapshot, switches, versions
 from detdata.checkpoint.optimizer import class_name, group_names, parameter_names
 from detdata.checkpoint.run import Run
@@ -82,6 +83,7 @@ def make_meta(run: Run, structure: list[list[Any]], history: History) -> dict[st
             "parameters": sorted({str(parameter.dtype) for parameter in model.parameters()}),
             "autocast": autocast(),
         },
+        "sharding": sharded.describe(model.parameters()),
         "config": run.config,
         "metrics": snapshot(dict(history.metrics)),
         "accepted": [dict(entry) for entry in history.accepted],

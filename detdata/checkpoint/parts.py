@@ -21,8 +21,9 @@ from detdata.checkpoint.optimizer import (
 from detdata.checkpoint.run import Run
 from detdata.checkpoint.saved import DATA_FORMAT, Saved, rng_name
 from detdata.checkpoint.schedulers import capture_schedulers, last_rates, restore_schedulers
+from detdata.checkpoint.sharded import Like, any_sharded, pieces_tree, shards_name, split
 from detdata.checkpoint.trees import plain
-from detdata.errors import ArgumentTypeError
+from detdata.errors import ArgumentTypeError, ArgumentValueError
 from detdata.records import canonical_json
 
 
@@ -35,10 +36,16 @@ def capture(run: Run, rank: int, *, gradients: bool = False) -> dict[str, Any]:
     # Random states first: whatever a user's state_dict() may draw comes after the saved state.
     trees: dict[str, Any] = {rng_name(rank): plain(rng.capture_rng(run.generators), "rng")}
     model = run.bare_model()
+    sharded = any_sharded(model.parameters())
+    if gradients and sharded:
+        raise ArgumentValueError(
+            "gradients inside an accumulation window cannot be saved where parameters are sharded: save at the boundary"
+        )
     if gradients:
         trees[gradients_name(rank)] = capture_gradients(model)
-    if rank:
+    if rank and not sharded:
         return trees
+    of_this_rank = set(trees)
     trees["model.pt"] = plain(model.state_dict(), "model")
     if run.optimizer is not None:
         trees["optimizer.pt"] = capture_optimizer(run.optimizer, parameter_names(model))
@@ -50,7 +57,54 @@ def capture(run: Run, rank: int, *, gradients: bool = False) -> dict[str, Any]:
     if run.extra:
         states = {name: part.state_dict() for name, part in run.extra.items()}
         trees["extra.pt"] = plain(states, "extra", arrays=True)
-    return trees
+    return _taken_apart(trees, rank, of_this_rank) if sharded else trees
+
+
+def _taken_apart(trees: dict[str, Any], rank: int, of_this_rank: set[str]) -> dict[str, Any]:
+    result, pieces = {}, []
+    for name, tree in trees.items():
+        if name in of_this_rank:
+            result[name] = tree
+            continue
+        marked, own = split(tree, name)
+        pieces += own
+        if rank == 0:
+            result[name] = marked
+    if pieces:
+        result[shards_name(rank)] = pieces_tree(pieces)
+    return result
+
+
+def present_tensors(run: Run) -> Like:
+    """Return what says, for a place in a saved part, which present tensor has the layout that it should have."""
+    model = run.bare_model()
+    state: dict[str, Any] = model.state_dict()
+    parameters = dict(model.named_parameters())
+    extras: dict[str, Any] = {}
+
+    def like(part: str, path: tuple[Any, ...]) -> torch.Tensor | None:
+        if part == "model.pt":
+            found = state.get(path[0]) if len(path) == 1 else None
+        elif part == "optimizer.pt":  # the moments of a parameter lie as it does
+            found = parameters.get(path[1]) if len(path) > 1 and path[0] == "state" else None
+        elif part == "extra.pt" and path and path[0] in run.extra:
+            if path[0] not in extras:
+                extras[path[0]] = run.extra[path[0]].state_dict()
+            found = extras[path[0]]
+            for key in path[1:]:
+                found = _item(found, key)
+        else:
+            found = None
+        return found if isinstance(found, torch.Tensor) else None
+
+    return like
+
+
+def _item(value: Any, key: Any) -> Any:
+    try:
+        return value[key]
+    except (KeyError, IndexError, TypeError):
+        return None
 
 
 def data_record(run: Run) -> dict[str, Any]:

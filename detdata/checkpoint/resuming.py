@@ -11,12 +11,13 @@ from typing import Any
 from detdata.checkpoint.compare import compare, notes
 from detdata.checkpoint.cursor import Repeated, repeated
 from detdata.checkpoint.group import Group
-from detdata.checkpoint.parts import restore
+from detdata.checkpoint.parts import present_tensors, restore
 from detdata.checkpoint.probe import Probe, check_probe, run_probe
 from detdata.checkpoint.run import Run
 from detdata.checkpoint.saved import Saved
 from detdata.checkpoint.selection import select
-from detdata.errors import CheckpointBroken, CheckpointMismatch, Difference
+from detdata.checkpoint.sharded import any_sharded
+from detdata.errors import CheckpointMismatch, Difference
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +65,8 @@ def resume(
 ) -> Resumed | None:
     """Find, verify, compare, agree, and only then load; None if nothing was ever published. Collective."""
     doing = "resuming"
-    saved = select(root, step, rank=group.rank, strict=strict)
-    identity = None if saved is None else [saved.path.name, saved.manifest.saved_ns]
-    found = group.all_gather(identity, doing)
-    if any(other != found[0] for other in found):
-        raise CheckpointBroken(
-            str(root),
-            {f"rank {rank}": [f"finds {other[0] if other else 'nothing'}"] for rank, other in enumerate(found)},
-        )
+    like = present_tensors(run) if any_sharded(run.bare_model().parameters()) else None
+    saved = select(root, step, group, strict=strict, like=like)
     if saved is None:
         return None
     differences = compare(run, saved, group.rank)

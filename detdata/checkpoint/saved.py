@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from detdata.checkpoint.files import hash_file
+from detdata.checkpoint.gradients import gradients_name
 from detdata.checkpoint.manifest import Manifest
 from detdata.checkpoint.memory import Held, hold
 from detdata.checkpoint.meta import FORMAT as META_FORMAT
+from detdata.checkpoint.sharded import INDEX, Index, Like, any_sharded, pieces_of, place, ranks_needed, shards_name
 from detdata.checkpoint.tensors import Unreadable, load_tree
 from detdata.checkpoint.verify import compare_records, find_problems, require
+from detdata.errors import UnknownFormat
 from detdata.progress import Progress
 
 PROGRESS_FORMAT = "detdata.progress/1"
@@ -55,50 +60,88 @@ class Damaged(Exception):
         self.problems = problems
 
 
-def read(path: Path, manifest: Manifest, rank: int) -> Saved:
-    """Read every file once, verify every byte, and load the parts that `rank` needs; runs no code from the files.
+def read(path: Path, manifest: Manifest, rank: int = 0, *, size: int = 1, like: Like | None = None) -> Saved:
+    """Read and verify every file, load the parts that `rank` of `size` needs; runs no code from the files.
 
-    Nothing is loaded before all is verified, and what was verified is what is loaded. Holds one copy of the parts.
-    Raises Damaged, Unreadable, OSError, MemoryError.
+    like: says how present tensors are sharded; by default all come whole. Nothing is loaded before it is verified, and
+    what was verified is what is loaded. Of the files that only other ranks need, this rank verifies its share.
+    Holds one copy of the parts. Raises Damaged, Unreadable, OSError, MemoryError.
     """
+    missing = require(manifest, REQUIRED) or find_problems(path, manifest, checksums=False)
+    if missing:
+        raise Damaged(tuple(require(manifest, REQUIRED) + find_problems(path, manifest)))
     wanted = [name for name in manifest.files if name.endswith(".pt") and not _OF_A_RANK.search(name)]
-    wanted += [name for name in manifest.files if name.endswith(f"_rank{rank:05d}.pt")]
+    wanted += [name for name in (rng_name(rank), gradients_name(rank)) if name in manifest.files]
     if rng_name(rank) not in wanted and rng_name(0) in manifest.files:
         wanted.append(rng_name(0))  # what this rank's states are derived from
-    held = _verified(path, manifest, {*wanted, *RECORDS})
-    records = {}
-    for name, format in RECORDS.items():
-        try:
-            record = json.loads(held.pop(name).bytes())
-        except (ValueError, RecursionError) as error:
-            raise Unreadable(f"{name} is no JSON: {error}") from error
-        if not isinstance(record, dict) or record.pop("format", None) != format:
-            raise Unreadable(f"{name} is not of the format {format!r}")
-        records[name.removesuffix(".json")] = record
+    records_here = [name for name in (*RECORDS, INDEX) if name in manifest.files]
+    held = _verified(path, manifest, [*wanted, *records_here])
+    records = {name: _record(name, held.pop(name)) for name in records_here}
     trees = {name: load_tree(name, held.pop(name)) for name in wanted}
+    others = set(manifest.files) - {*wanted, *records_here}
+    if INDEX in records or (like is not None and any_sharded(_leaves(trees, like))):
+        try:
+            trees, used = _placed(path, manifest, trees, records.get(INDEX), like)
+        except UnknownFormat as error:
+            raise Unreadable(str(error)) from error
+        others -= used
+    for number, name in enumerate(sorted(others)):
+        if number % size == rank:
+            problems = compare_records(name, hash_file(path / name), manifest.files[name])
+            if problems:
+                raise Damaged(tuple(find_problems(path, manifest)) or tuple(problems))
     try:
-        progress = Progress.from_dict(records["progress"])
+        progress = Progress.from_dict(records["progress.json"])
     except (TypeError, ValueError) as error:
         raise Unreadable(f"progress.json: {error}") from error
-    return Saved(path, manifest, trees, progress, records["data"], records["meta"])
+    return Saved(path, manifest, trees, progress, records["data.json"], records["meta.json"])
 
 
-def _verified(path: Path, manifest: Manifest, wanted: Collection[str]) -> dict[str, Held]:
-    """Return the `wanted` files in memory, every file of the folder being what was written. Raises Damaged, OSError."""
-    problems = require(manifest, REQUIRED) or find_problems(path, manifest, checksums=False)
-    held = {}
-    for name, expected in manifest.files.items():
+def _placed(
+    path: Path, manifest: Manifest, trees: dict[str, Any], record: Any, like: Like | None
+) -> tuple[dict[str, Any], set[str]]:
+    """Return the trees with every tensor in its present layout, and the names of the files of pieces that were read."""
+    index = Index({}) if record is None else Index.from_record(record)
+    names = [shards_name(rank) for rank in sorted(ranks_needed(trees, index, like))]
+    absent = [f"{name} (pieces of tensors) is not in the manifest" for name in names if name not in manifest.files]
+    if absent:
+        raise Damaged(tuple(absent))
+    pieces = pieces_of(load_tree(name, file) for name, file in _verified(path, manifest, names).items())
+    placed = {
+        name: tree if _OF_A_RANK.search(name) else place(name, tree, like, pieces) for name, tree in trees.items()
+    }
+    return placed, set(names)
+
+
+def _record(name: str, held: Held) -> dict[str, Any]:
+    """Return the JSON object in a file, without its format where that is checked here."""
+    try:
+        record = json.loads(held.bytes())
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(f"{name} is no JSON: {error}") from error
+    if name == INDEX:
+        return record  # type: ignore[no-any-return]  # checked by who reads it
+    if not isinstance(record, dict) or record.pop("format", None) != RECORDS[name]:
+        raise Unreadable(f"{name} is not of the format {RECORDS[name]!r}")
+    return record
+
+
+def _leaves(trees: Mapping[str, Any], like: Like) -> Iterator[torch.Tensor | None]:
+    """Yield the present tensors that those of the model are to become."""
+    for name in trees.get("model.pt", ()):
+        yield like("model.pt", (name,))
+
+
+def _verified(path: Path, manifest: Manifest, names: Sequence[str]) -> dict[str, Held]:
+    """Return the files in memory, each being what was written. Raises Damaged with all that is wrong, OSError."""
+    held: dict[str, Held] = {}
+    for name in names:
+        expected = manifest.files[name]
+        if name.endswith(".json") and expected.size > MAX_JSON_BYTES:
+            raise Damaged((f"{name} has {expected.size} bytes, more than the {MAX_JSON_BYTES} that are read",))
+        held[name] = hold(path / name)
+        problems = compare_records(name, held[name].record, expected)
         if problems:
-            break
-        if name in RECORDS and expected.size > MAX_JSON_BYTES:
-            problems = [f"{name} has {expected.size} bytes, more than the {MAX_JSON_BYTES} that are read"]
-        elif name in wanted:
-            held[name] = hold(path / name)
-            problems = compare_records(name, held[name].record, expected)
-        else:
-            problems = compare_records(name, hash_file(path / name), expected)
-    if problems:
-        held.clear()  # all that is wrong is to be told, and takes no memory
-        missing = require(manifest, REQUIRED)
-        raise Damaged(tuple((missing + find_problems(path, manifest)) or problems))
+            held.clear()  # all that is wrong is to be told, and takes no memory
+            raise Damaged(tuple(find_problems(path, manifest)) or tuple(problems))
     return held

@@ -3,43 +3,71 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from detdata.checkpoint.errors import CheckpointNotFound
+from detdata.checkpoint.group import Group
 from detdata.checkpoint.saved import Damaged, Saved, read
-from detdata.checkpoint.store import Candidate, find
+from detdata.checkpoint.sharded import Like
+from detdata.checkpoint.store import Candidate, look
 from detdata.checkpoint.tensors import Unreadable
 from detdata.errors import CheckpointBroken, UnknownFormat
 
 
-def select(root: Path, step: int | None, *, rank: int, strict: bool) -> Saved | None:
+def select(root: Path, step: int | None, group: Group, *, strict: bool, like: Like | None = None) -> Saved | None:
     """Return the newest whole checkpoint of `root`, or that of `step`; None if nothing was ever published.
 
+    Whole means that no rank of `group` finds anything wrong in what it reads; together they read every byte. like: how
+    present tensors are sharded.
+
+    Where another process saves to the root meanwhile it looks again, until what it reads is at rest.
     One warning for each broken one passed over (strict: CheckpointBroken instead). Raises CheckpointBroken if none is
     whole, CheckpointNotFound for a step that is not there, UnknownFormat for one that only another release reads.
     """
-    candidates = find(root)
-    if step is not None:
-        there = candidates
-        candidates = [candidate for candidate in there if candidate.step == step]
-        if not candidates:
-            steps = sorted({one.step for one in there if one.step is not None})
-            raise CheckpointNotFound(f"no checkpoint of step {step} in {root}; there are steps {steps}")
-    broken: dict[str, list[str]] = {}
-    for candidate in candidates:
-        saved, problems = _open(candidate, rank)
-        if saved is not None:
-            for path, whys in broken.items():
-                warnings.warn(f"passed over the broken checkpoint {path}: {'; '.join(whys)}", stacklevel=3)
-            if step is None:
-                _warn_of_newer(candidate, [one for one in candidates if str(one.path) not in broken])
-            return saved
-        broken[str(candidate.path)] = problems
+
+    def judge(there: list[Candidate]) -> tuple[_Choice, bool]:
+        choice = _choose(_same_everywhere(root, there, group), step, group, strict=strict, like=like)
+        return choice, group.size > 1 or (choice.chosen is not None and not choice.broken)  # ranks look equally often
+
+    choice = look(root, judge)
+    if step is not None and not choice.candidates:
+        steps = sorted({one.step for one in choice.there if one.step is not None})
+        raise CheckpointNotFound(f"no checkpoint of step {step} in {root}; there are steps {steps}")
+    if choice.chosen is None:
+        if choice.broken:
+            raise CheckpointBroken(str(root), choice.broken)
+        return None
+    for path, whys in choice.broken.items():
+        warnings.warn(f"passed over the broken checkpoint {path}: {'; '.join(whys)}", stacklevel=3)
+    if step is None:
+        _warn_of_newer(choice.chosen, [one for one in choice.candidates if str(one.path) not in choice.broken])
+    return choice.saved
+
+
+@dataclass(slots=True)
+class _Choice:
+    """there: what is published. candidates: of the wanted step. broken: problems of those before the chosen one."""
+
+    there: list[Candidate]
+    candidates: list[Candidate]
+    chosen: Candidate | None = None
+    saved: Saved | None = None
+    broken: dict[str, list[str]] = field(default_factory=dict)
+
+
+def _choose(there: list[Candidate], step: int | None, group: Group, *, strict: bool, like: Like | None) -> _Choice:
+    choice = _Choice(there, there if step is None else [one for one in there if one.step == step])
+    for candidate in choice.candidates:
+        saved, problems = _open(candidate, group, like)
+        problems = _of_all_ranks(problems, group)
+        if saved is not None and not problems:
+            choice.chosen, choice.saved = candidate, saved
+            break
+        choice.broken[str(candidate.path)] = problems
         if strict:
             break
-    if broken:
-        raise CheckpointBroken(str(root), broken)
-    return None
+    return choice
 
 
 def _warn_of_newer(chosen: Candidate, candidates: list[Candidate]) -> None:
@@ -55,14 +83,34 @@ def _warn_of_newer(chosen: Candidate, candidates: list[Candidate]) -> None:
         )
 
 
-def _open(candidate: Candidate, rank: int) -> tuple[Saved | None, list[str]]:
+def _same_everywhere(root: Path, candidates: list[Candidate], group: Group) -> list[Candidate]:
+    """Return the candidates; raise CheckpointBroken on all ranks unless every rank finds the same ones."""
+    mine = [[one.path.name, one.order[1]] for one in candidates]
+    found = group.all_gather(mine, "looking for checkpoints")
+    if any(others != found[0] for others in found):
+        names = {
+            f"rank {rank}": [f"finds {', '.join(name for name, _ in rows) or 'nothing'}"]
+            for rank, rows in enumerate(found)
+        }
+        raise CheckpointBroken(f"{root}, which the ranks do not see alike", names)
+    return candidates
+
+
+def _of_all_ranks(problems: list[str], group: Group) -> list[str]:
+    found = group.all_gather(problems, "verifying a checkpoint")
+    if group.size == 1:
+        return problems
+    return [f"rank {rank}: {problem}" for rank, rows in enumerate(found) for problem in rows]
+
+
+def _open(candidate: Candidate, group: Group, like: Like | None) -> tuple[Saved | None, list[str]]:
     if candidate.foreign:  # whole, and newer than what is left: falling back would overwrite it
         raise UnknownFormat(f"{candidate.path}: {candidate.problem}")
     manifest = candidate.manifest
     if manifest is None:
         return None, [candidate.problem]
     try:
-        saved = read(candidate.path, manifest, rank)
+        saved = read(candidate.path, manifest, group.rank, size=group.size, like=like)
     except Damaged as damaged:
         return None, list(damaged.problems)
     except (Unreadable, OSError) as error:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from detdata.checkpoint.sharded import is_sharded
 from detdata.errors import ArgumentTypeError, ArgumentValueError
 
 MAX_DEPTH = 100
@@ -59,6 +60,8 @@ class _Copy:
             return self.seen.setdefault(value, value)
         if kind in (torch.Tensor, torch.nn.Parameter):
             return self.tensor(value, path)
+        if is_sharded(value):
+            return value.detach()
         if isinstance(value, np.generic):
             return self.scalar(value, path, depth)
         if kind is np.ndarray and self.arrays:

@@ -21,6 +21,7 @@ from detdata.checkpoint.environment import host
 from detdata.checkpoint.errors import CheckpointNotSaved
 from detdata.checkpoint.files import FileRecord, write_file
 from detdata.checkpoint.group import Group
+from detdata.checkpoint.sharded import INDEX, Box, Index, shards_name
 from detdata.checkpoint.store import Stage, make_root
 from detdata.checkpoint.tensors import tree_writer
 
@@ -113,6 +114,7 @@ class Writer:
         return {
             "error": None,
             "files": {name: record.to_dict() for name, record in written.items()},
+            "pieces": _pieces(content, self.group.rank),
             "probe": content.probe,
             **host(),
         }
@@ -133,6 +135,9 @@ class Writer:
                             f"{host()['host']}: the root must be on a file system that all ranks share"
                         }
                     stage.add(name, file)
+            index = _index(replies)
+            if index is not None:
+                stage.write(INDEX, _json_writer(index.to_record()))
             stage.write("meta.json", _json_writer({**content.meta, **_of_all(replies)}))
             path = stage.publish(kind, step)
         except OSError as error:
@@ -157,6 +162,20 @@ class Writer:
 
 def _text(error: OSError) -> str:
     return str(error)
+
+
+def _pieces(content: Content, rank: int) -> list[list[Any]]:
+    tree = content.trees.get(shards_name(rank))
+    return [] if tree is None else [[key, list(offset), list(tensor.shape)] for key, offset, tensor in tree["pieces"]]
+
+
+def _index(replies: list[dict[str, Any]]) -> Index | None:
+    """Where the pieces of sharded tensors lie; None if nothing is sharded."""
+    found: dict[str, list[tuple[int, Box]]] = {}
+    for rank, reply in enumerate(replies):
+        for key, offset, size in reply["pieces"]:
+            found.setdefault(key, []).append((rank, (tuple(offset), tuple(size))))
+    return Index({key: tuple(rows) for key, rows in found.items()}) if found else None
 
 
 def _of_all(replies: list[dict[str, Any]]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from detdata.checkpoint import store
+from detdata.checkpoint.group import Alone
 from detdata.checkpoint.manifest import MANIFEST
 from detdata.checkpoint.selection import select
 from detdata.checkpoint.verify import find_problems
@@ -34,7 +35,7 @@ def selected(root):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            saved = select(root, None, rank=0, strict=False)
+            saved = select(root, None, Alone(), strict=False)
         except CheckpointBroken:
             return BROKEN
     return None if saved is None else saved.path

@@ -37,16 +37,19 @@ def in_ranks(size, work, folder, *arguments, killed=()):
         process.kill()
         process.join()
     assert not late, f"ranks {late} did not end within {SECONDS} s"
-    results = []
+    results, errors = [], []
     for rank, process in enumerate(processes):
+        answer = folder / f"rank{rank}"
         if rank in killed:
             results.append(process.exitcode)
-            continue
-        answer = folder / f"rank{rank}"
-        assert answer.exists(), f"rank {rank} ended with exit code {process.exitcode} and no answer"
-        kind, value = pickle.loads(answer.read_bytes())
-        assert kind == "value", f"rank {rank}:\n{value}"
-        results.append(value)
+        elif not answer.exists():
+            errors.append(f"rank {rank} ended with exit code {process.exitcode} and no answer")
+        else:
+            kind, value = pickle.loads(answer.read_bytes())
+            results.append(value)
+            if kind == "error":
+                errors.append(f"rank {rank}:\n{value}")
+    assert not errors, "\n".join(errors)
     return results
 
 
