@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from detdata.checkpoint.store import find
+from detdata.checkpoint.store import Candidate, look
 from detdata.checkpoint.verify import find_problems
 
 
@@ -25,6 +25,7 @@ def list_checkpoints(root: str | os.PathLike[str], *, checksums: bool = True) ->
     """Return the checkpoints published in `root`, newest first: by global step, then by the time of saving.
 
     checksums: True reads every byte of each; False looks at manifests, names and sizes only.
+    A root that is saved to meanwhile is looked at again, until nothing moves.
     One whose step cannot be read comes first, as resume looks at it first. A root that does not exist has none.
 
     >>> import detdata, tempfile, torch
@@ -33,10 +34,16 @@ def list_checkpoints(root: str | os.PathLike[str], *, checksums: bool = True) ->
     >>> [(entry.kind, entry.step, entry.ok) for entry in list_checkpoints(root)]
     [('latest', 0, True)]
     """
-    entries = []
-    for candidate in find(Path(root)):
-        problems = [candidate.problem]
-        if candidate.manifest is not None:
-            problems = find_problems(candidate.path, candidate.manifest, checksums=checksums)
-        entries.append(CheckpointEntry(candidate.path, candidate.kind, candidate.step, not problems, tuple(problems)))
-    return entries
+
+    def judge(candidates: list[Candidate]) -> tuple[list[CheckpointEntry], bool]:
+        entries = [_entry(candidate, checksums) for candidate in candidates]
+        return entries, bool(entries) and all(entry.ok for entry in entries)
+
+    return look(Path(root), judge)
+
+
+def _entry(candidate: Candidate, checksums: bool) -> CheckpointEntry:
+    problems = [candidate.problem]
+    if candidate.manifest is not None:
+        problems = find_problems(candidate.path, candidate.manifest, checksums=checksums)
+    return CheckpointEntry(candidate.path, candidate.kind, candidate.step, not problems, tuple(problems))

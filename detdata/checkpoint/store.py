@@ -24,7 +24,7 @@ import warnings
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from detdata.checkpoint import lock
 from detdata.checkpoint.files import FileRecord, remove_tree, write_file
@@ -38,6 +38,8 @@ PERIODIC = "ckpt_step_"
 PREVIOUS = ".previous"
 TEMPORARY = ".tmp-"
 _NAME = re.compile(rf"(?:{LATEST}|{PERIODIC}(0|[1-9][0-9]{{0,18}}))")
+_LOOKS = 20
+_T = TypeVar("_T")
 _counter = itertools.count()
 _known: set[Path] = set()  # roots that this process has found or made, and whose paths it has synced
 
@@ -86,6 +88,34 @@ def find(root: Path) -> list[Candidate]:
         chains.append([_look(root / name, step) for name in (stem, stem + PREVIOUS) if name in names])
     chains.sort(key=lambda chain: chain[0].order, reverse=True)
     return [candidate for chain in chains for candidate in chain]
+
+
+def look(root: Path, judge: Callable[[list[Candidate]], tuple[_T, bool]]) -> _T:
+    """Return the first part of what `judge` says of `find(root)`; its second part is whether that is as it should be.
+
+    If it is not, and the root has changed meanwhile, a writer has moved things under the reader, who looks again.
+    """
+    for _ in range(_LOOKS):
+        before = _places(root)
+        result, sound = judge(find(root))
+        if sound or (before is not None and _places(root) == before):
+            break
+    return result
+
+
+def _places(root: Path) -> dict[str, tuple[int, int]] | None:
+    """Which folder stands under which name, and when it was last moved; None if they move right now."""
+    if not root.exists():
+        return {}
+    places = {}
+    try:
+        for name in os.listdir(root):
+            if _NAME.fullmatch(name.removesuffix(PREVIOUS)):
+                found = os.lstat(root / name)
+                places[name] = found.st_ino, found.st_ctime_ns
+    except FileNotFoundError:
+        return None
+    return places
 
 
 def _look(path: Path, step: int | None) -> Candidate:
