@@ -31,11 +31,11 @@ from detdata.versions.names import to_system
 from detdata.versions.pieces import Joiner, piece_digests
 
 _BLOCK = 1 << 19  # bytes of the buffer; 256 KiB to 1 MiB read equally fast, and larger ones fall out of the cache
-_SMALL = 1 << 16  # bytes up to which a file is read in one call
-_FLAGS = os.O_RDONLY
+SMALL = 1 << 16  # bytes up to which a file is read in one call
+OPEN_FLAGS = os.O_RDONLY
 for _name in ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"):  # never wait for a pipe, never own a terminal
-    _FLAGS |= getattr(os, _name, 0)
-_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+    OPEN_FLAGS |= getattr(os, _name, 0)
+NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 # By default Python's anonymous memory is shared with forked children: they would overwrite each other's blocks.
 _PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}
 _own = threading.local()
@@ -94,41 +94,6 @@ def digest_file(
         return _digest(name, algorithm, hex_function(algorithm), piece_size, symlinks, on_bytes, expect)
     except (_Trouble, OSError) as error:
         raise DatasetError(name, _reason(error)) from error
-
-
-def digest_small(path: str, expect: Sequence[int], one_shot: Callable[[Bytes], str]) -> str | None:
-    """Return the hex digest of a regular file of at most 64 KiB, links followed.
-
-    expect: its stat values when it was listed, in the order of FileStat. one_shot: what `hex_function` returned. None
-    for any other file, and for one that changed since or cannot be read: `digest_file` knows what to do about it, or
-    what to say. This is the one loop whose every call counts.
-
-    >>> digest_small("no such file", [0, 0, 0, 0, 0], hex_function("xxh3-128")) is None
-    True
-    """
-    try:
-        descriptor = os.open(to_system(path), _FLAGS)
-    except OSError:
-        return None
-    try:
-        size = expect[2]
-        if size > _SMALL or not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None
-        data = os.read(descriptor, size + 1)
-        now = os.fstat(descriptor)  # what is now as it was listed was so while it was read
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
-    dev, inode, _, mtime_ns, ctime_ns = expect
-    same = (
-        now.st_ctime_ns == ctime_ns
-        and now.st_mtime_ns == mtime_ns
-        and now.st_size == size == len(data)
-        and now.st_ino == inode
-        and now.st_dev == dev
-    )
-    return one_shot(data) if same else None
 
 
 def digest_many(
@@ -273,7 +238,7 @@ def _digest(
         size = before.st_size
         if expect is not None or not stat.S_ISREG(before.st_mode):
             _regular(descriptor, expect)
-        if size <= _SMALL and not piece_size:
+        if size <= SMALL and not piece_size:
             data = os.read(descriptor, size + 1)  # one more: a file that grew is found here
             if 0 < len(data) < size:  # a file system that gives less than was asked for
                 data += b"".join(bytes(block) for block in _blocks(descriptor, size + 1 - len(data), None))
@@ -355,10 +320,10 @@ def _blocks(descriptor: int, limit: int, on_bytes: OnBytes | None) -> Iterator[m
 
 def _open(name: str, symlinks: Symlinks) -> int:
     if symlinks == "follow":
-        return os.open(to_system(name), _FLAGS)
-    if not _NO_FOLLOW and os.path.islink(to_system(name)):
+        return os.open(to_system(name), OPEN_FLAGS)
+    if not NO_FOLLOW and os.path.islink(to_system(name)):
         raise OSError(errno.ELOOP, "is a symbolic link")
-    return os.open(to_system(name), _FLAGS | _NO_FOLLOW)
+    return os.open(to_system(name), OPEN_FLAGS | NO_FOLLOW)
 
 
 def _regular(descriptor: int, expect: FileStat | None) -> FileStat:

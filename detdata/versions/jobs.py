@@ -19,21 +19,16 @@ from typing import Any, TypeAlias
 
 from detdata.algorithms import hex_function
 from detdata.versions.errors import DatasetError
-from detdata.versions.files import (
-    FileStat,
-    digest_file,
-    digest_many,
-    digest_piece,
-    digest_small,
-    stat_file,
-)
+from detdata.versions.files import NO_FOLLOW, SMALL, FileStat, digest_file, digest_many, digest_piece, stat_file
 from detdata.versions.ignore import Symlinks
 from detdata.versions.pieces import Joiner, check_piece_size
 from detdata.versions.remote import digest_remote
+from detdata.versions.small_files import digest_small
 from detdata.versions.stats import Stats
 from detdata.versions.unfinished import Journal, Unfinished
 
 LARGE = 4 * 2**20  # bytes from which a file is a job of its own
+_AT_ONCE = 512  # small files between two looks at the clock and the progress
 _BATCH_FILES = 1000  # small files of a job on an executor …
 _BATCH_BYTES = 64 * 2**20  # … and their bytes
 _REQUESTS = 8  # files of a store read at a time: each waits for answers most of its time
@@ -121,18 +116,41 @@ def _one_by_one(
     done: Done,
     on_bytes: Callable[[int], None] | None,
 ) -> None:
+    """Hash files in this thread: many small ones at a time, and what is left one by one."""
+    sizes = stats.sizes()
+    at_once = not way.piece_size and (way.symlinks == "follow" or (way.symlinks == "refuse" and NO_FOLLOW != 0))
+    small = [i for i in files if sizes[i] <= SMALL] if at_once else []
+    left = [i for i in files if sizes[i] > SMALL] if at_once else files
     one_shot = hex_function(way.algorithm)
-    plain = way.symlinks == "follow" and not way.piece_size
-    for start in range(0, len(files), _BATCH_FILES):
-        part = files[start : start + _BATCH_FILES]
-        for i, listed in zip(part, stats.rows(part), strict=True):
-            path = _full(way, paths[i])
-            hex = digest_small(path, listed, one_shot) if plain else None
-            if hex is None:
-                hex = digest_file(path, way.algorithm, way.piece_size, way.symlinks, None, _listed(stats, i)).hex
-            done(i, hex)
-            if on_bytes is not None:
-                on_bytes(listed[2])
+    for start in range(0, len(small), _AT_ONCE):
+        part = small[start : start + _AT_ONCE]
+        hexes: list[str | None] = []
+        try:
+            digest_small(way.root, [paths[i] for i in part], stats.rows(part), one_shot, hexes, way.symlinks)
+        finally:
+            for i, hex in zip(part, hexes, strict=False):  # fewer, where this was interrupted
+                if hex is not None:
+                    done(i, hex)
+        odd = [i for i, hex in zip(part, hexes, strict=True) if hex is None]
+        if on_bytes is not None:
+            on_bytes(sum(sizes[i] for i in part) - sum(sizes[i] for i in odd))
+        _one_at_a_time(way, paths, stats, odd, done, on_bytes)
+    _one_at_a_time(way, paths, stats, left, done, on_bytes)
+
+
+def _one_at_a_time(
+    way: Way,
+    paths: Sequence[str],
+    stats: Stats,
+    files: Sequence[int],
+    done: Done,
+    on_bytes: Callable[[int], None] | None,
+) -> None:
+    for i in files:
+        listed, path = _listed(stats, i), _full(way, paths[i])
+        done(i, digest_file(path, way.algorithm, way.piece_size, way.symlinks, None, listed).hex)
+        if on_bytes is not None:
+            on_bytes(stats[i].size)
 
 
 def _listed(stats: Stats, i: int) -> FileStat | None:

@@ -17,7 +17,7 @@ from detdata.errors import UnknownFormat
 _LONGEST_SHOWN = 200  # characters of a path in a message
 _MOST_NOTES = 20
 # Where the system's names are decoded in another way (LC_ALL of a Latin-1 locale), they are taken back to bytes first.
-_SYSTEM_IS_UTF8 = sys.getfilesystemencoding().lower().replace("-", "") == "utf8"
+SYSTEM_IS_UTF8 = sys.getfilesystemencoding().lower().replace("-", "") == "utf8"
 _WINDOWS = os.name == "nt"
 _BAD_PARTS = ("", ".", "..")
 
@@ -132,7 +132,7 @@ def from_system(name: str) -> str:
     >>> from_system("a")
     'a'
     """
-    return name if _SYSTEM_IS_UTF8 else os.fsencode(name).decode("utf-8", "surrogateescape")
+    return name if SYSTEM_IS_UTF8 else os.fsencode(name).decode("utf-8", "surrogateescape")
 
 
 def to_system(path: str) -> str:
@@ -141,16 +141,22 @@ def to_system(path: str) -> str:
     >>> to_system("a/b")
     'a/b'
     """
-    return path if _SYSTEM_IS_UTF8 else os.fsdecode(path_key(path))
+    return path if SYSTEM_IS_UTF8 else os.fsdecode(path_key(path))
 
 
 def clashes(paths: Sequence[str]) -> list[tuple[str, str]]:
     """Return pairs of paths that a file system without case, or one that composes accents, would hold to be one.
 
+    paths: no two the same.
+
     >>> clashes(["a", "B", "A"])
     [('a', 'A')]
     """
-    folded = unicodedata.normalize("NFC", "\0".join(paths).casefold()).split("\0")
+    text = "\0".join(paths)
+    folded_text = unicodedata.normalize("NFC", text.casefold())
+    if folded_text == text:  # no capitals, nothing to compose: nearly every tree
+        return []
+    folded = folded_text.split("\0")
     if len(set(folded)) >= len(paths):
         return []
     first: dict[str, str] = {}

@@ -5,14 +5,21 @@ Without NumPy, whose import takes longer than all of this does for 400,000 files
 
 from __future__ import annotations
 
+import operator
+import struct
 import sys
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 from detdata.versions.files import FileStat
 
 _COLUMNS = len(FileStat._fields)
 _WIDTH = 8 * _COLUMNS  # bytes of a row
+_ROW = struct.Struct(f"={_COLUMNS}q")
+
+values_of = operator.attrgetter("st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns")  # of an os.stat_result
+pack_row = _ROW.pack  # of five values, as they lie in a table; struct.error where one needs over 64 bits
 
 
 class Stats:
@@ -63,14 +70,13 @@ class Stats:
 
     __hash__ = None  # type: ignore[assignment]  # as of a list
 
-    def rows(self, places: Sequence[int]) -> list[Sequence[int]]:
-        """Return the values of the files at these places, quicker than as FileStat.
+    def rows(self, places: Sequence[int]) -> Iterator[tuple[int, ...]]:
+        """Yield the values of the files at these places, quicker than as FileStat.
 
-        >>> [list(row) for row in Stats([1, 2, 3, 4, 5]).rows([0])]
-        [[1, 2, 3, 4, 5]]
+        >>> list(Stats([1, 2, 3, 4, 5]).rows([0]))
+        [(1, 2, 3, 4, 5)]
         """
-        values = self._values
-        return [values[at : at + _COLUMNS] for at in [place * _COLUMNS for place in places]]
+        return _ROW.iter_unpack(self.take(places)._values.tobytes())
 
     def sizes(self) -> list[int]:
         """Return the size of each file, in bytes."""
@@ -81,13 +87,20 @@ class Stats:
         return list(map(max, self._values[3::_COLUMNS], self._values[4::_COLUMNS]))
 
     def take(self, places: Sequence[int]) -> Stats:
-        """Return the table of the files at these places, in their order. Some 0.2 µs a file.
+        """Return the table of the files at these places, in their order.
+
+        Some 0.1 µs a file where most places follow one on the other, as those of the files of a folder do; else 0.3 µs.
 
         >>> Stats([1, 2, 30, 4, 5, 1, 3, 40, 5, 4]).take([1, 0]).sizes()
         [40, 30]
         """
-        data = self._values.tobytes()
-        return Stats(array("q", b"".join([data[at : at + _WIDTH] for at in [place * _WIDTH for place in places]])))
+        if not places:
+            return Stats()
+        starts = [at for at, (one, other) in enumerate(pairwise(places), 1) if other - one != 1]
+        data = memoryview(self._values).cast("B")
+        runs = zip([0, *starts], [*starts, len(places)], strict=True)
+        firsts = [(places[start] * _WIDTH, (stop - start) * _WIDTH) for start, stop in runs]
+        return Stats(array("q", b"".join([data[first : first + size] for first, size in firsts])))
 
     def same(self, other: Stats) -> list[bool]:
         """Return of each place whether both tables, of one length, have the same values there.

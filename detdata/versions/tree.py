@@ -5,23 +5,28 @@ silence: what cannot be listed is a trouble, and the caller raises it.
 """
 
 # One path object for each file would cost more than its system call.
-# ruff: noqa: PTH100, PTH114, PTH116, PTH120
+# ruff: noqa: PTH100, PTH114, PTH116, PTH120, PTH208
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
+import struct
 from array import array
 from collections.abc import Callable, Iterable
 
 from detdata.versions.ignore import IGNORE_FILE, Rules, filter_for
-from detdata.versions.names import from_system, to_system
+from detdata.versions.names import SYSTEM_IS_UTF8, from_system, to_system
 from detdata.versions.own_files import HEAD_BYTES, OWN_ENDINGS, is_own
 from detdata.versions.patterns import MAGIC, Glob, parse_glob
+from detdata.versions.stats import pack_row, values_of
 
 _WINDOWS = os.name == "nt"  # where a directory entry knows neither device nor inode
 _WRAP = 1 << 64
+# A way to a folder's files that doesn't begin at / for each of them; O_DIRECTORY: a pipe in its place isn't opened.
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
+_BY_DESCRIPTOR = os.stat in os.supports_dir_fd and os.listdir in os.supports_fd and hasattr(os, "O_DIRECTORY")
 _NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL}
 _KINDS = (
     (stat.S_ISFIFO, "a pipe (FIFO)"),
@@ -113,18 +118,19 @@ class Walker:
         """Collect what the folders of `stack` hold: all of it, or what a glob selects."""
         while stack:
             folder, glob = stack.pop()
+            if glob is None and self._filter is None and _BY_DESCRIPTOR:
+                try:
+                    self._walk_all(folder, stack)
+                except OSError as error:
+                    self._failed(folder, error)
+                continue
             prefix = f"{folder}/" if folder else ""
             path = folder
-            all_count = glob is None and self._filter is None and not _WINDOWS
             try:
                 with os.scandir(self.full(folder)) as entries:
                     for entry in entries:
                         path = prefix + from_system(entry.name)
                         try:
-                            # Nearly every file of nearly every tree: no call more than there must be.
-                            if all_count and entry.is_file(follow_symlinks=False) and not path.endswith(self._odd):
-                                self._put(path, entry.stat(follow_symlinks=False))
-                                continue
                             # A folder that a glob selects counts with all below it, as it does in a shell.
                             inside = None if glob is None or glob.selects(path) else glob
                             if entry.is_file(follow_symlinks=False):
@@ -138,6 +144,35 @@ class Walker:
                             self._failed(path, error)
             except OSError as error:
                 self._failed(folder, error)
+
+    def _walk_all(self, folder: str, stack: list[tuple[str, Glob | None]]) -> None:
+        """Collect all that a folder holds: as `_walk` does, with no call more for a file than there must be."""
+        prefix = f"{folder}/" if folder else ""
+        descriptor = os.open(self.full(folder), _FOLDER)
+        try:
+            names = os.listdir(descriptor)
+            names.sort()  # so that the whole list is all but sorted
+            text = "\0".join((*names, ""))
+            odd = self._odd if any(f"{end}\0" in text for end in self._odd) else ()
+            folders: list[tuple[str, Glob | None]] = []
+            for name in names:
+                path = prefix + (name if SYSTEM_IS_UTF8 else from_system(name))
+                try:
+                    found = os.lstat(name, dir_fd=descriptor)
+                    if stat.S_ISREG(found.st_mode):
+                        if odd and path.endswith(odd):
+                            self._add(path, found)
+                        else:
+                            self._put(path, found)
+                    elif stat.S_ISDIR(found.st_mode):
+                        folders.append((path, None))
+                    else:
+                        self._take_odd(path, found, None, folders)
+                except OSError as error:
+                    self._failed(path, error)
+        finally:
+            os.close(descriptor)
+        stack.extend(reversed(folders))
 
     def _take_odd(
         self, path: str, found: os.stat_result, inside: Glob | None, stack: list[tuple[str, Glob | None]]
@@ -191,12 +226,12 @@ class Walker:
         self._put(path, found)
 
     def _put(self, path: str, found: os.stat_result) -> None:
-        values = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        values = values_of(found)
         try:
-            self.rows.extend(values)
-        except OverflowError:  # inodes of some file systems have all 64 bits and more
-            del self.rows[5 * len(self.paths) :]
-            self.rows.extend((value + _WRAP // 2) % _WRAP - _WRAP // 2 for value in values)
+            row = pack_row(*values)
+        except struct.error:  # inodes of some file systems have all 64 bits and more
+            row = pack_row(*((value + _WRAP // 2) % _WRAP - _WRAP // 2 for value in values))
+        self.rows.frombytes(row)
         self.paths.append(path)
 
     def _is_excluded(self, path: str) -> bool:

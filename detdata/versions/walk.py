@@ -178,7 +178,8 @@ def list_files(
     if len(select) > 1:
         paths = walker.paths
         order = [at for i, at in enumerate(order) if not i or paths[at] != paths[order[i - 1]]]
-    paths = [walker.paths[at] for at in order]
-    stats = Stats(walker.rows).take(order)
+    paths, stats = walker.paths, Stats(walker.rows)
+    if order != list(range(len(paths))):
+        paths, stats = [paths[at] for at in order], stats.take(order)
     kinds = ["link" if at in walker.links else "file" for at in order] if walker.links else ["file"] * len(order)
     return Listing(top, paths, stats, kinds, clash_notes(paths))

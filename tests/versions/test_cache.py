@@ -169,23 +169,24 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background
 from detdata.versions import cache, jobs, scan
 from detdata.versions.means import Means
 cache.GRAIN_NS, scan._SAVE_EVERY = -(10**12), 0.0
-real, seen = jobs.digest_small, []
+jobs._AT_ONCE = {at_once}
+real, seen = os.read, []
 def slow(*arguments):
     seen.append(arguments)
     if len(seen) == 4:
         os.kill(os.getpid(), signal.{signal})
     return real(*arguments)
-jobs.digest_small = slow
+os.read = slow
 scan.scan_paths(sys.argv[1], means=Means(cache=sys.argv[2]))
 """
 
 
 @pytest.mark.usefixtures("settled")
-@pytest.mark.parametrize("kind", ["SIGKILL", "SIGINT"])
-def test_an_interrupted_hash_goes_on_where_it_was(tmp_path, kind):
+@pytest.mark.parametrize(("kind", "at_once"), [("SIGKILL", 1), ("SIGINT", 1), ("SIGINT", 512)])
+def test_an_interrupted_hash_goes_on_where_it_was(tmp_path, kind, at_once):
     root = make_tree(tmp_path / "data", PLAIN)
     done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED.format(signal=kind), root, tmp_path / "cache"],
+        [sys.executable, "-c", INTERRUPTED.format(signal=kind, at_once=at_once), root, tmp_path / "cache"],
         capture_output=True,
         check=False,
         timeout=60,

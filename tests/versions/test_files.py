@@ -62,7 +62,7 @@ EDGES = [edge + shift for edge in (2**16, 2**20) for shift in (-2, -1, 0, 1)]
 @pytest.mark.parametrize("block", [1000, 1024, 4096, 2**16, 2**19, 2**20, 2**23])
 def test_line_ends_at_block_edges_are_bytes_like_any_others(tmp_path, monkeypatch, block):
     monkeypatch.setattr(files, "_BLOCK", block)
-    monkeypatch.setattr(files, "_SMALL", 0)
+    monkeypatch.setattr(files, "SMALL", 0)
     data = bytearray(content(2**20 + 100))
     for edge in EDGES[::4]:
         data[edge : edge + 2] = b"\r\n"

@@ -100,6 +100,13 @@ class ScandirWith:
             yield iter(self.change(list(entries)))
 
 
+def change_listings(monkeypatch, change):
+    """Let `change` make another list of what each folder gives: of entries by os.scandir, of names by os.listdir."""
+    real = os.listdir
+    monkeypatch.setattr(os, "scandir", ScandirWith(change))
+    monkeypatch.setattr(os, "listdir", lambda path=".": change(real(path)))
+
+
 def refusing(real, *refused, error=DENIED):
     """Return `real`, a function of a path, that raises for paths that end in one of `refused`."""
 
