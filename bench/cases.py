@@ -20,6 +20,7 @@ from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from checkpoint_cases import CASES as CHECKPOINT_CASES
 from hash_cases import CASES as HASH_CASES
 
 BATCH = 512  # samples of one rank
@@ -279,7 +280,7 @@ def load(side):
         import grain  # noqa: F401
 
 
-CASES = {"start": start, "epoch": epoch, "take": take, "loader": loader, **HASH_CASES}
+CASES = {"start": start, "epoch": epoch, "take": take, "loader": loader, **HASH_CASES, **CHECKPOINT_CASES}
 
 if __name__ == "__main__":
     name, arguments = sys.argv[1], json.loads(sys.argv[2])

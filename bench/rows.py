@@ -72,6 +72,7 @@ class Setting:
     hash_large: tuple[int, int] = (4, 2**30)  # files, and bytes of each
     hash_small: tuple[int, int] = (100_000, 8192)
     hash_rows: int = 180_000  # of a table
+    checkpoint: tuple[int, int] = (768, 12)  # width and layers of the model
 
     @staticmethod
     def of(repeat, *, full):
@@ -92,6 +93,7 @@ class Setting:
             hash_large=(2, 5 * 2**20),
             hash_small=(200, 8192),
             hash_rows=2000,
+            checkpoint=(32, 2),
         )
 
 

@@ -23,12 +23,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from checkpoint_rows import GROUPS as CHECKPOINT_GROUPS
 from hash_rows import GROUPS as HASH_GROUPS
 from rows import GROUPS as LOADER_GROUPS
 from rows import Row, Setting
 from table import console, markdown
 
-GROUPS = {**LOADER_GROUPS, **HASH_GROUPS}
+GROUPS = {**LOADER_GROUPS, **HASH_GROUPS, **CHECKPOINT_GROUPS}
 HERE = Path(__file__).resolve().parent
 DOCS = HERE.parent / "docs" / "benchmarks.md"
 MARKERS = ("<!-- results: begin -->", "<!-- results: end -->")
@@ -53,7 +54,7 @@ def machine():
         ]
         model = names[0] if names else model
     packages = {}
-    for package in ("detdata", "torch", "numpy", "torchdata", "grain", "xxhash", "pyarrow"):
+    for package in ("detdata", "torch", "numpy", "torchdata", "grain", "xxhash", "pyarrow", "accelerate", "lightning"):
         try:
             packages[package] = version(package)
         except PackageNotFoundError:

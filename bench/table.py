@@ -11,6 +11,7 @@ HEADINGS = {
     "loader": "The loader, end to end",
     "hash": "Versions of files: wall time, page cache warm",
     "rows": "Versions of tables: CPU time of one core",
+    "checkpoint": "Checkpoints: wall time, page cache warm",
 }
 
 
