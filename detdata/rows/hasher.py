@@ -57,8 +57,11 @@ def hash_rows(
     schema, stretches = read_stretches(files, columns)
     hasher = RowsHasher(schema, algorithm, unordered=unordered)
     counts = [0] * len(files)
+    ends: list[str] = []
     prefix = _version(hasher, files, counts) if stop == 0 else None
     for batch in _ways(stretches, hasher, stop):
+        while len(ends) < batch.file:
+            ends.append(hasher.mark())
         cut = batch.rows if stop is None else min(max(stop - hasher.rows, 0), batch.rows)
         for start, end in ((0, cut), (cut, batch.rows)):
             with decoding(files[batch.file][0]):
@@ -73,7 +76,8 @@ def hash_rows(
             progress(hasher.rows)
         if on_batch is not None:
             on_batch(batch if isinstance(batch, Batch) else Batch(batch.file, batch.rows, ()))
-    return replace(_version(hasher, files, counts), prefix=prefix)
+    ends += [hasher.mark()] * (len(files) - len(ends))
+    return replace(_version(hasher, files, counts), ends=tuple(ends), prefix=prefix)
 
 
 def _ways(stretches: Iterator[Stretch], hasher: RowsHasher, stop: int | None) -> Iterator[Stretch | Batch]:
@@ -179,22 +183,38 @@ class RowsHasher:
         self._blocks.update(b"".join(digests))
         self._marks.append(tuple(digest.hex()[:MARK] for digest in digests))
 
+    def mark(self, digests: Sequence[bytes] = (), rows: int = 0) -> str:
+        """Return the first 16 hex digits of the digest of the rows so far; more may follow.
+
+        digests: those of each column over the first `rows` rows of the next block, to be counted in, at its beginning.
+        """
+        if not rows:
+            return self._so_far()[0].hex()[:MARK]
+        total = self._blocks.copy()
+        total.update(b"".join(digests) + (self.rows + rows).to_bytes(8, "little"))
+        return total.digest().hex()[:MARK]
+
     def version(self, files: Sequence[tuple[str, int]], sums: RowSums | None = None) -> RowsVersion:
         """Return the version of the rows so far; more may follow. sums: of all rows, if somebody else made them."""
         sums = self._sums if sums is None else sums
-        total, marks = self._blocks.copy(), list(self._marks)
-        if self.rows % BLOCK_ROWS:
-            marks.append(self._close(total))
-        total.update(self.rows.to_bytes(8, "little"))
+        total, last = self._so_far()
+        marks = (*self._marks, *last)
         return RowsVersion(
             algorithm=self._algorithm,
             schema=self._schema,
             rows=self.rows,
-            digest=total.digest().hex(),
+            digest=total.hex(),
             unordered="" if sums is None else sums.digest(self.rows, self._schema_bytes),
-            blocks=tuple(marks),
+            blocks=marks,
             files=tuple(files),
         )
+
+    def _so_far(self) -> tuple[bytes, list[tuple[str, ...]]]:
+        """Return the digest of the rows so far, and the marks of the block under way, if one is."""
+        total = self._blocks.copy()
+        marks = [self._close(total)] if self.rows % BLOCK_ROWS else []
+        total.update(self.rows.to_bytes(8, "little"))
+        return total.digest(), marks
 
     def _close(self, total: Any) -> tuple[str, ...]:
         """Add the digests of the block under way to `total`; return their marks."""

@@ -37,11 +37,16 @@ _COUNTED = 256  # jobs in which rows are counted, at most
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some rows, in their order. rows: how many; columns: their Arrow arrays, or, of a whole block, its digests."""
+    """Some rows, in their order, none of two files unless they are a whole block, hashed.
+
+    rows: how many; columns: their Arrow arrays, or the digests of the block. ends: (rows, digests of each column) up to
+    where files end in the block.
+    """
 
     rows: int
     columns: tuple[Any, ...]
     hashed: bool
+    ends: tuple[tuple[int, tuple[bytes, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +125,7 @@ def hash_run(files: Files, lines: Any, algorithm: str, first: int, counts: Seque
     columns: list[ColumnBlock] = []
     found = [0] * len(files)
     row, last = first, first + sum(counts)
+    stops, ends = set(accumulate(counts, initial=first)), list[tuple[int, tuple[bytes, ...]]]()
     for batch in batches:
         with decoding(files[batch.file][0]):
             add_rows(sums, batch.columns, batch.rows)
@@ -137,8 +143,11 @@ def hash_run(files: Files, lines: Any, algorithm: str, first: int, counts: Seque
                     for column, array in zip(columns, arrays, strict=True):
                         column.update(node_of(array))
                     if row + count == end:
-                        pieces.append(Piece(BLOCK_ROWS, tuple(column.digest() for column in columns), hashed=True))
-                        columns = []
+                        digests = tuple(column.digest() for column in columns)
+                        pieces.append(Piece(BLOCK_ROWS, digests, hashed=True, ends=tuple(ends)))
+                        columns, ends = [], []
+                    elif row + count in stops:
+                        ends.append((row + count - begin, tuple(column.digest() for column in columns)))
                 start += count
                 row += count
     for (name, _), count, counted in zip(files, found, counts, strict=True):
@@ -175,7 +184,7 @@ def _hashed(
         link.take(part.pieces)
         for number in run if on_file is not None else ():
             on_file(number)  # type: ignore[misc]  # there is one
-    return None if link is None else replace(link.version(sums), prefix=link.prefix)
+    return None if link is None else replace(link.version(sums), ends=link.ends(), prefix=link.prefix)
 
 
 def _runs(counts: Sequence[int]) -> list[range]:
@@ -200,12 +209,16 @@ class _Chain:
         self.prefix: RowsVersion | None = None
         self._hasher = RowsHasher(schema, algorithm, unordered=False)
         self._names, self._counts, self._stop = names, counts, stop
+        self._ends = list(accumulate(counts))
+        self._marks = dict.fromkeys(self._ends, "")  # by the number of rows up to an end
         self._look()
 
     def take(self, pieces: Sequence[Piece]) -> None:
         """Add a run's rows."""
         for piece in pieces:
             if piece.hashed:
+                for rows, digests in piece.ends:
+                    self._marks[self._hasher.rows + rows] = self._hasher.mark(digests, rows)
                 self._hasher.add_block(piece.columns)
                 self._look()
                 continue
@@ -213,6 +226,10 @@ class _Chain:
             for start, end in ((0, inside), (inside, piece.rows)):
                 self._hasher.update([column.slice(start, end - start) for column in piece.columns], end - start)
                 self._look()
+
+    def ends(self) -> tuple[str, ...]:
+        """Return the mark of the rows up to the end of each file."""
+        return tuple(self._marks[end] for end in self._ends)
 
     def version(self, sums: RowSums | None) -> RowsVersion:
         """Return the version of the rows so far."""
@@ -224,6 +241,8 @@ class _Chain:
         return self._hasher.version(files, sums)
 
     def _look(self) -> None:
+        if self._marks.get(self._hasher.rows) == "":
+            self._marks[self._hasher.rows] = self._hasher.mark()
         if self.prefix is None and self._hasher.rows == self._stop:
             self.prefix = self.version(None)
 

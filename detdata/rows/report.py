@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from detdata.errors import ArgumentValueError
 from detdata.rows.schema import Schema
-from detdata.rows.version import RowsVersion
+from detdata.rows.version import MARK, RowsVersion
 
 if TYPE_CHECKING:
     from detdata.rows.differences import RowDifferences
@@ -172,8 +172,9 @@ def compare_rows(old: RowsVersion, new: RowsVersion, prefix: RowsVersion | None 
     """Return in what `new` differs from `old`.
 
     prefix: the version of the first `old.rows` rows of the new files, `hash_rows(…, stop=old.rows).prefix`, by which
-    growth is told from change; if it is not given, `new.prefix` is taken. Without either the marks of whole blocks (64
-    bits a column) have to do: they prove growth where the old rows fill their blocks, and else the kind is "longer".
+    growth is told from change; if it is not given, `new.prefix` is taken. Without either the marks in the record (64
+    bits) have to do: that of the file with which the old rows end, where one does, else those of whole blocks, which
+    prove growth where the old rows fill their blocks; and else the kind is "longer".
     Raises ValueError for versions made by different algorithms. Cost: O(blocks and columns); no file is read.
 
     >>> old = RowsVersion("xxh3-128", (("a", "int8"),), 0, "0" * 32, "0" * 32)
@@ -198,10 +199,19 @@ def _kind(old: RowsVersion, new: RowsVersion, prefix: RowsVersion | None) -> str
         return "grown"
     if prefix is not None and prefix.rows == old.rows:
         return "grown" if prefix.digest == old.digest else "changed"
+    end = _end_after(new, old.rows)
+    if end:
+        return "grown" if end == old.digest[:MARK] else "changed"
     whole = old.rows // old.block_rows
     if new.rows <= old.rows or _same_blocks(old, new) < whole:
         return "changed"
     return "grown" if whole * old.block_rows == old.rows else "longer"
+
+
+def _end_after(version: RowsVersion, rows: int) -> str:
+    """Return the mark of the first `rows` rows, where a file ends after them; else ""."""
+    ends = accumulate(count for _, count in version.files)
+    return next((mark for end, mark in zip(ends, version.ends, strict=False) if end == rows), "")
 
 
 def _same_blocks(old: RowsVersion, new: RowsVersion) -> int:

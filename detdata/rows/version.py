@@ -16,7 +16,7 @@ FORMAT = "detdata.rows/1"
 BLOCK_ROWS = 65_536
 MARK = 16  # hex digits kept of the digest of a column in a block: enough to find where tables differ
 
-_KEYS = {"algorithm", "block_rows", "blocks", "digest", "files", "format", "rows", "schema", "unordered"}
+_KEYS = {"algorithm", "block_rows", "blocks", "digest", "ends", "files", "format", "rows", "schema", "unordered"}
 _HEX = re.compile(r"[0-9a-f]*")
 _LONGEST = 65_536  # characters of a name, a type or a path
 _MOST_ROWS = 2**62
@@ -29,7 +29,9 @@ class RowsVersion:
     algorithm: that of the digests. schema: (name, logical type) of each column. rows: their number. digest: hex, of all
     values in their order. unordered: 32 hex digits, of all rows in any order, or "" if it was not asked for.
     blocks: for each block of `block_rows` rows, the first 16 hex digits of each column's digest in it. files: (name,
-    rows) of each file. prefix: the version of the first rows alone, if that was asked for; neither compared nor kept.
+    rows) of each file. ends: for each file, the first 16 hex digits of the digest that all rows up to its end have, by
+    which rows in further files are told from changed ones; () if unknown. prefix: the version of the first rows alone,
+    if that was asked for; neither compared nor kept.
 
     >>> RowsVersion("xxh3-128", (("a", "int8"),), 0, "0" * 32, "0" * 32).rows
     0
@@ -43,6 +45,7 @@ class RowsVersion:
     blocks: tuple[tuple[str, ...], ...] = ()
     files: tuple[tuple[str, int], ...] = ()
     block_rows: int = BLOCK_ROWS
+    ends: tuple[str, ...] = ()
     prefix: RowsVersion | None = field(default=None, compare=False, repr=False)
 
     def to_record(self) -> dict[str, Any]:
@@ -59,6 +62,7 @@ class RowsVersion:
             "rows": self.rows,
             "schema": [list(column) for column in self.schema],
             "files": [list(file) for file in self.files],
+            "ends": list(self.ends),
             "block_rows": self.block_rows,
             "blocks": ["".join(marks) for marks in self.blocks],
         }
@@ -91,7 +95,7 @@ class RowsVersion:
         )
         unordered = record["unordered"]
         _require(unordered == "" or _is_hex(unordered, 32), f"unordered {brief(unordered)} is no xxh3-128")
-        schema, files, blocks = (_list(record, key) for key in ("schema", "files", "blocks"))
+        schema, files, blocks, ends = (_list(record, key) for key in ("schema", "files", "blocks", "ends"))
         for column in schema:
             _require(_is_pair(column) and _is_text(column[1]), f"a column must be [name, type], found {brief(column)}")
         for file in files:
@@ -100,6 +104,10 @@ class RowsVersion:
         _require(len(blocks) == -(-rows // BLOCK_ROWS), f"{len(blocks)} blocks do not hold {rows} rows")
         for marks in blocks:
             _require(_is_hex(marks, MARK * len(schema)), f"a block must have a mark a column, found {brief(marks)}")
+        for end in ends:
+            _require(_is_hex(end, MARK), f"the end of a file must have {MARK} hex digits, found {brief(end)}")
+        _require(not ends or len(ends) == len(files), f"{len(ends)} ends are not those of {len(files)} files")
+        _require(not ends or ends[-1] == record["digest"][:MARK], "the end of the last file is not that of the digest")
         return cls(
             algorithm=algorithm,
             schema=tuple((name, kind) for name, kind in schema),
@@ -108,6 +116,7 @@ class RowsVersion:
             unordered=unordered,
             blocks=tuple(tuple(marks[i : i + MARK] for i in range(0, len(marks), MARK)) for marks in blocks),
             files=tuple((name, count) for name, count in files),
+            ends=tuple(ends),
         )
 
 

@@ -6,15 +6,14 @@ import json
 import os
 import sys
 import time
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
 from detdata.algorithms import new_hasher
 from detdata.errors import UnknownFormat
-from detdata.rows import Batch, RowsError, RowsVersion, hash_rows, system_trouble
+from detdata.rows import Batch, RowsError, RowsVersion, hash_rows, hash_rows_on, parquet_rows, system_trouble
 from detdata.versions.cache import DigestCache
 from detdata.versions.errors import DatasetError
 from detdata.versions.files import stat_file
@@ -44,9 +43,9 @@ def hash_tables(
         meter.add(0)
         return known, True
     read_at = time.time_ns()  # before the first of them is read: the safe side
-    walk = _Walk(Meter(means, len(files), sum(sizes), 0), files, sizes)
+    meter = Meter(means, len(files), sum(sizes), 0)
     try:
-        version = hash_rows(files, ways.algorithm, stop=stop, on_batch=None if means.progress is None else walk.take)
+        version = _hash(files, sizes, ways.algorithm, means, meter, stop)
     except RowsError as error:
         check_unchanged(str(chosen.root), listing)
         reason = system_trouble(error)
@@ -55,10 +54,23 @@ def hash_tables(
         where = f"{chosen.root}/{error.path}"
         raise DatasetError(where, f"cannot be read ({reason}); see to that, or exclude it by a pattern") from error
     check_unchanged(str(chosen.root), listing)
-    walk.end()
     if kept is not None:
         kept.remember(listing, version, read_at)
     return version, False
+
+
+def _hash(
+    files: list[tuple[str, str]], sizes: list[int], algorithm: str, means: Means, meter: Meter, stop: int | None
+) -> RowsVersion:
+    walk = _Walk(meter, files, sizes)
+    if len(files) > 1 and (means.executor is not None or (means.workers or 1) > 1):
+        with nullcontext(means.executor) if means.executor else ThreadPoolExecutor(means.workers) as executor:
+            version = hash_rows_on(executor, files, algorithm, stop=stop, on_file=lambda _: walk.close())
+    else:  # Arrow's own threads decode, and one block is held at a time
+        on_batch = None if means.progress is None else walk.take
+        version = hash_rows(files, algorithm, stop=stop, on_batch=on_batch)
+    walk.end()
+    return version
 
 
 def check_unchanged(root: str, listing: Listing) -> None:
@@ -82,9 +94,9 @@ class _Walk:
     def take(self, batch: Batch) -> None:
         """Count a batch."""
         while self.file < batch.file:
-            self._close()
+            self.close()
         if self.seen == 0:
-            self.rows = _rows(*self.files[self.file])
+            self.rows = parquet_rows(*self.files[self.file])
         size = self.sizes[self.file]
         if self.rows is None:  # text takes some as much room in memory as in the file
             self.seen += sum(column.nbytes for column in batch.columns)
@@ -98,21 +110,15 @@ class _Walk:
     def end(self) -> None:
         """Count what is left."""
         while self.file < len(self.files):
-            self._close()
+            self.close()
         self.meter.add(0)
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Count the rest of a file."""
         self.meter.files += 1
         self.meter.add(self.sizes[self.file] - self.told)
         self.file += 1
         self.told = self.seen = 0
-
-
-def _rows(name: str, path: str) -> int | None:
-    """Return the number of rows in a Parquet file, which its end tells; None for other files."""
-    if not name.lower().endswith((".parquet", ".pq")):
-        return None
-    return int(pq.read_metadata(path).num_rows)
 
 
 @dataclass(frozen=True, slots=True)

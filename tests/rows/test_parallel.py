@@ -41,7 +41,7 @@ def written(folder, parts, kinds):
         elif kind == "jsonl":
             path.write_text("".join(f'{{"a": "{value}", "b": "x"}}\n' for value in part) or "")
         else:
-            pq.write_table(table, path, row_group_size=7)
+            pq.write_table(table, path, row_group_size=7 if len(part) < 1000 else 10_000)
         files.append((path.name, path))
     return files
 

@@ -3,6 +3,7 @@
 import os
 import random
 from contextlib import suppress
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -107,6 +108,18 @@ def test_how_rows_are_spread_over_files_does_not_count(tmp_path, expected):
 
     assert ids(expected) == ids(found)
     assert [rows for _, rows in found.files] == [0, 1, 1999, 0, 3000]
+
+
+def test_each_file_ends_with_the_digest_of_the_rows_up_to_there(tmp_path):
+    cuts = [0, 0, 1, 2000, 2000, N, N]
+    parts = [TABLE.slice(a, b - a) for a, b in pairwise(cuts)]
+    files = [write(tmp_path / f"{i}.parquet", part) for i, part in enumerate(parts)]
+
+    found = hash_rows(files)
+
+    assert found.ends[-1] == found.digest[:16]
+    for i in range(len(files)):
+        assert found.ends[i] == hash_rows(files[: i + 1]).digest[:16]
 
 
 def test_the_order_of_files_counts_and_the_order_free_digest_does_not_see_it(tmp_path, expected):

@@ -15,6 +15,8 @@ from detdata.rows import compare_rows, first_row_differences, hash_rows
 N = 150_000
 TABLE = pa.table({"id": np.arange(N), "word": [f"w{i % 100}" for i in range(N)], "score": np.arange(N) / 7})
 
+LONGER = pa.concat_tables([TABLE, TABLE.slice(0, 10)])
+
 
 @pytest.fixture(scope="module")
 def hashed(tmp_path_factory):
@@ -66,7 +68,10 @@ def test_growth_is_told_from_change_by_the_prefix(hashed):
 
     assert str(compared(hashed, *grown, stop=N)) == "10 rows were added after the 150,000 that there were"
     assert compared(hashed, *grown, stop=N).kind == "grown"
-    assert compared(hashed, *grown).kind == "longer"  # the marks tell of whole blocks alone
+    assert compared(hashed, *grown).kind == "grown"  # by the mark of the file after which the new rows come
+    once = compared(hashed, LONGER)
+    assert (once.kind, once.unchanged, once.unproved) == ("longer", 131_072, N - 131_072)
+    assert compared(hashed, LONGER, stop=N).kind == "grown"
     front = TABLE.slice(0, 10), TABLE
     assert compared(hashed, *front, stop=N).kind == "changed"
     assert compared(hashed, TABLE.slice(0, N - 1), stop=N).kind == "changed"

@@ -1,6 +1,7 @@
 """The record of a version: plain JSON, read back strictly."""
 
 import json
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -28,7 +29,7 @@ def test_a_record_is_plain_json_and_gives_the_version_back(table, r):
 def sample():
     hasher = RowsHasher((("a", "int64"), ("b", "string")), "sha256")
     hasher.update([pa.array([1, 2]), pa.array(["x", None])], 2)
-    return hasher.version([("f", 2)])
+    return replace(hasher.version([("f", 2)]), ends=(hasher.mark(),))
 
 
 DAMAGE = {
@@ -39,6 +40,7 @@ DAMAGE = {
     "rows": [-1, 3, True, 2.0, "2", 2**63, 65_537],
     "schema": [None, [["a"]], [["a", 1]], ["ab"], [["a", "int64"]], {"a": "int64"}, [["a", "x" * 10**6], ["b", "c"]]],
     "files": [None, [["f", 1]], [["f", 3]], [["f", -1], ["g", 3]], [[1, 2]], [["f", 2.0]], [["f"]], []],
+    "ends": [None, ["0" * 16], ["0" * 15], ["g" * 16], [5], [sample().digest[:16]] * 2],
     "block_rows": [1, 65_536.5, None],
     "blocks": [None, [], ["0" * 31], ["0" * 32] * 2, [5], ["0" * 31 + "x"]],
 }

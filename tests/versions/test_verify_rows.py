@@ -287,4 +287,22 @@ def test_growth_is_proved_by_the_data(data, tmp_path):
     assert report.grown
     assert report.added == ("part-3.parquet",)
     assert (report.rows.unchanged, report.rows.unproved) == (3 * N, 0)
-    assert manifest.diff(hash_dataset(folder, content="rows")).rows.kind == "longer"
+    grown = manifest.diff(hash_dataset(folder, content="rows"))
+    assert (grown.grown, grown.rows.unchanged, grown.rows.unproved) == (True, 3 * N, 0)
+
+
+@pytest.mark.parametrize("change", ["in front", "within", "after, in the last file"])
+def test_two_manifests_tell_growth_by_the_ends_of_files_and_take_nothing_else_for_it(data, change):
+    folder, manifest = data
+    if change == "in front":
+        pq.write_table(table(3 * N), folder / "a.parquet")
+    elif change == "within":
+        pq.write_table(table(7, N), folder / "part-1.parquet")
+        pq.write_table(table(3 * N), folder / "part-3.parquet")
+    else:
+        pq.write_table(table(2 * N, N + 5), folder / "part-2.parquet")
+
+    report = manifest.diff(hash_dataset(folder, content="rows"))
+
+    assert (report.grown, report.rows.kind) == (False, "longer" if change.startswith("after") else "changed")
+    assert manifest.verify(folder).grown == change.startswith("after")
