@@ -1,26 +1,35 @@
 """Checkpoints: the whole state of a run, published at once, verified byte for byte, compared, then loaded.
 
-- files, manifest, verify, store: the folder protocol; no torch
+- files, members, manifest, verify, store, listing, inspection: the folder protocol; no torch
 - trees, rng, optimizer, schedulers, gradients: objects <-> plain trees that load without running code
 - run, environment, meta, parts, cursor, probe: what a run consists of, what is recorded of it
 - group, writing, saver, snapshot: all ranks write one checkpoint, at once or behind the training
 - policy, pace, signals, schedule: when
 - selection, compare, resuming, checkpointer: which one, does it fit, go
+- reading, tensor_difference, tree_difference, difference: two checkpoints beside each other
+
+Each public name is imported when it is first used: who lists or verifies checkpoints doesn't wait for torch.
 """
 
-from detdata.checkpoint.checkpointer import Checkpointer
-from detdata.checkpoint.errors import (
-    CheckpointNotFound,
-    CheckpointNotLoaded,
-    CheckpointNotSaved,
-    Preempted,
-    ProbeFailed,
-    RankMissing,
-)
-from detdata.checkpoint.listing import CheckpointEntry, list_checkpoints
-from detdata.checkpoint.policy import SavePolicy
-from detdata.checkpoint.saver import SaveReport
-from detdata.checkpoint.verify import Report, verify_checkpoint
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # what type checkers and editors see; `_HOME` below does the same at run time
+    from detdata.checkpoint.checkpointer import Checkpointer
+    from detdata.checkpoint.errors import (
+        CheckpointNotFound,
+        CheckpointNotLoaded,
+        CheckpointNotSaved,
+        Preempted,
+        ProbeFailed,
+        RankMissing,
+    )
+    from detdata.checkpoint.listing import CheckpointEntry, list_checkpoints
+    from detdata.checkpoint.policy import SavePolicy
+    from detdata.checkpoint.saver import SaveReport
+    from detdata.checkpoint.verify import Report, verify_checkpoint
 
 __all__ = [
     "CheckpointEntry",
@@ -37,3 +46,32 @@ __all__ = [
     "list_checkpoints",
     "verify_checkpoint",
 ]
+
+_HOME = {
+    "CheckpointEntry": "listing",
+    "CheckpointNotFound": "errors",
+    "CheckpointNotLoaded": "errors",
+    "CheckpointNotSaved": "errors",
+    "Checkpointer": "checkpointer",
+    "Preempted": "errors",
+    "ProbeFailed": "errors",
+    "RankMissing": "errors",
+    "Report": "verify",
+    "SavePolicy": "policy",
+    "SaveReport": "saver",
+    "list_checkpoints": "listing",
+    "verify_checkpoint": "verify",
+}
+
+if not TYPE_CHECKING:  # else a type checker would take any name for one of ours
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOME:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

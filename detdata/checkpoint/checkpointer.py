@@ -23,13 +23,13 @@ from detdata.checkpoint.environment import snapshot
 from detdata.checkpoint.errors import CheckpointNotSaved, Preempted, RankMissing
 from detdata.checkpoint.group import Alone, Group, Ranks, distributed_here
 from detdata.checkpoint.manifest import KINDS
+from detdata.checkpoint.members import PROGRESS_FORMAT
 from detdata.checkpoint.meta import make_meta, structure_of
 from detdata.checkpoint.parts import capture, data_record
 from detdata.checkpoint.policy import SavePolicy
 from detdata.checkpoint.probe import Probe, run_probe
 from detdata.checkpoint.resuming import resume
 from detdata.checkpoint.run import Run, describe_run
-from detdata.checkpoint.saved import PROGRESS_FORMAT
 from detdata.checkpoint.saver import Saver, SaveReport
 from detdata.checkpoint.schedule import Schedule
 from detdata.checkpoint.store import folder_name, periodic_steps, retain

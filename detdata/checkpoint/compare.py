@@ -29,10 +29,11 @@ from typing import Any
 
 from detdata.checkpoint import rng
 from detdata.checkpoint.environment import switches, versions
+from detdata.checkpoint.members import rng_name
 from detdata.checkpoint.meta import structure_of
 from detdata.checkpoint.optimizer import class_name, group_names, match_groups, parameter_names, positional
 from detdata.checkpoint.run import Run
-from detdata.checkpoint.saved import Saved, rng_name
+from detdata.checkpoint.saved import Saved
 from detdata.checkpoint.schedulers import describe, group_order_known, last_rates
 from detdata.errors import ArgumentTypeError, ArgumentValueError, Difference, StateMismatch
 

@@ -12,13 +12,12 @@ import torch
 
 from detdata.checkpoint import sharded
 from detdata.checkpoint.environment import autocast, git_state, host, snapshot, switches, versions
+from detdata.checkpoint.members import META_FORMAT
 from detdata.checkpoint.optimizer import class_name, group_names, parameter_names
 from detdata.checkpoint.run import Run
 from detdata.checkpoint.schedulers import describe
 from detdata.errors import ArgumentValueError
 from detdata.records import canonical_json, digest
-
-FORMAT = "detdata.meta/1"
 
 
 def structure_of(state: Mapping[str, Any]) -> list[list[Any]]:
@@ -63,7 +62,7 @@ def make_meta(run: Run, structure: list[list[Any]], history: History) -> dict[st
         groups = group_names(run.optimizer, parameter_names(model))
         optimizer = {"class": class_name(run.optimizer), "groups": groups}
     return {
-        "format": FORMAT,
+        "format": META_FORMAT,
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         **host(),
         "topology": run.layout(),

@@ -11,6 +11,7 @@ import torch
 from detdata.checkpoint import rng
 from detdata.checkpoint.errors import CheckpointNotLoaded
 from detdata.checkpoint.gradients import capture_gradients, gradients_name, restore_gradients
+from detdata.checkpoint.members import DATA_FORMAT, rng_name
 from detdata.checkpoint.optimizer import (
     capture_optimizer,
     group_names,
@@ -19,7 +20,7 @@ from detdata.checkpoint.optimizer import (
     restore_optimizer,
 )
 from detdata.checkpoint.run import Run
-from detdata.checkpoint.saved import DATA_FORMAT, Saved, rng_name
+from detdata.checkpoint.saved import Saved
 from detdata.checkpoint.schedulers import capture_schedulers, last_rates, restore_schedulers
 from detdata.checkpoint.sharded import Like, any_sharded, pieces_tree, shards_name, split
 from detdata.checkpoint.trees import plain

@@ -14,30 +14,15 @@ import torch
 from detdata.checkpoint.files import hash_file
 from detdata.checkpoint.gradients import gradients_name
 from detdata.checkpoint.manifest import Manifest
+from detdata.checkpoint.members import MAX_JSON_BYTES, RECORDS, REQUIRED, rng_name
 from detdata.checkpoint.memory import Held, hold
-from detdata.checkpoint.meta import FORMAT as META_FORMAT
 from detdata.checkpoint.sharded import INDEX, Index, Like, any_sharded, pieces_of, place, ranks_needed, shards_name
 from detdata.checkpoint.tensors import Unreadable, load_tree
 from detdata.checkpoint.verify import compare_records, find_problems, require
 from detdata.errors import UnknownFormat
 from detdata.progress import Progress
 
-PROGRESS_FORMAT = "detdata.progress/1"
-DATA_FORMAT = "detdata.data/1"
-RECORDS = {"progress.json": PROGRESS_FORMAT, "data.json": DATA_FORMAT, "meta.json": META_FORMAT}
-MAX_JSON_BYTES = 1 << 28
 _OF_A_RANK = re.compile(r"_rank[0-9]{5,}\.pt$")
-REQUIRED = {
-    "model.pt": "the model",
-    "progress.json": "where training stood",
-    "data.json": "the data order",
-    "meta.json": "what the run was",
-}
-
-
-def rng_name(rank: int) -> str:
-    """Return the name of the file with the random states of `rank`."""
-    return f"rng_rank{rank:05d}.pt"
 
 
 @dataclass(frozen=True, slots=True)
