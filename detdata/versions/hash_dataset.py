@@ -38,7 +38,8 @@ def hash_dataset(
     paths: a folder, a file, a glob, a list of these, or an fsspec URL (`s3://…`, with detdata[remote]).
     algorithm: "xxh3-128" (against accidents, at the speed of reading), "sha256" or "blake3" (against tampering).
     content: "bytes", or "rows" for the logical rows of Parquet, Arrow, JSONL and CSV files, however they are stored.
-    executor: any `concurrent.futures.Executor`; by default threads of this process, workers of them.
+    executor: any `concurrent.futures.Executor`; by default threads of this process, workers of them. Tables are read
+    one after the other (Arrow has threads of its own), or side by side with an executor, or workers from 2 on.
     cache: a folder for digests of files whose device, inode, size, mtime and ctime are unchanged; makes a second run a
     listing, and lets an interrupted one go on. None: everything is read.
     progress: called with a HashProgress now and then. piece_size: 0, or bytes from 64 KiB to 1 TiB: files are hashed as
@@ -49,7 +50,7 @@ def hash_dataset(
 
     The digest doesn't depend on the root, the order of listing, times, permissions, host, threads or cache. Memory:
     some 300 bytes a file, and a buffer a thread. Raises DatasetError (an OSError) for a file that cannot be read,
-    changes meanwhile or is no regular file; ValueError, TypeError.
+    changes meanwhile or is no regular file; RowsError (a ValueError) for what is no table; ValueError, TypeError.
 
     >>> import pathlib, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())
