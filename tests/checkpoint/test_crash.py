@@ -1,5 +1,6 @@
 """A save stopped at any operation leaves a whole checkpoint that is found, and the next save cleans up."""
 
+import errno
 import json
 import os
 import subprocess
@@ -113,7 +114,7 @@ def test_stopped_while_it_recovers_from_a_stop_a_whole_checkpoint_is_found(tmp_p
 
 
 @pytest.mark.filterwarnings("ignore:could not remove the old checkpoint")
-@pytest.mark.parametrize("code", [28, 30])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EIO])
 def test_a_disk_that_refuses_leaves_the_old_one_and_raises_a_clear_error(tmp_path, monkeypatch, code):
     error = OSError(code, os.strerror(code))
 
