@@ -10,7 +10,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what type checkers and editors see; `_HOME` below does the same at run time
-    from detdata.checkpoint import Checkpointer, SavePolicy, list_checkpoints, verify_checkpoint
+    from detdata.checkpoint import (
+        Checkpointer,
+        CheckpointNotSaved,
+        Preempted,
+        SavePolicy,
+        SaveReport,
+        list_checkpoints,
+        verify_checkpoint,
+    )
     from detdata.errors import (
         CheckpointBroken,
         CheckpointMismatch,
@@ -46,6 +54,7 @@ __all__ = [
     "BlockShuffle",
     "CheckpointBroken",
     "CheckpointMismatch",
+    "CheckpointNotSaved",
     "Checkpointer",
     "Concat",
     "DatasetError",
@@ -58,9 +67,11 @@ __all__ = [
     "Manifest",
     "Order",
     "Plan",
+    "Preempted",
     "Progress",
     "Report",
     "SavePolicy",
+    "SaveReport",
     "Sequential",
     "Shuffle",
     "StateMismatch",
@@ -86,6 +97,7 @@ _HOME = {
     "BlockShuffle": "detdata.orders",
     "CheckpointBroken": "detdata.errors",
     "CheckpointMismatch": "detdata.errors",
+    "CheckpointNotSaved": "detdata.checkpoint",
     "Checkpointer": "detdata.checkpoint",
     "Concat": "detdata.orders",
     "DatasetError": "detdata.versions",
@@ -98,9 +110,11 @@ _HOME = {
     "Manifest": "detdata.versions",
     "Order": "detdata.orders",
     "Plan": "detdata.plans",
+    "Preempted": "detdata.checkpoint",
     "Progress": "detdata.progress",
     "Report": "detdata.versions",
     "SavePolicy": "detdata.checkpoint",
+    "SaveReport": "detdata.checkpoint",
     "Sequential": "detdata.orders",
     "Shuffle": "detdata.orders",
     "StateMismatch": "detdata.errors",

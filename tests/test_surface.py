@@ -19,7 +19,8 @@ NAMES = {
     # torch side
     "BatchSampler", "DistributedSampler", "Loader", "Progress", "Topology", "current_sample", "worker_init_fn",
     # checkpoints
-    "Checkpointer", "SavePolicy", "list_checkpoints", "verify_checkpoint",
+    "CheckpointNotSaved", "Checkpointer", "Preempted", "SavePolicy", "SaveReport", "list_checkpoints",
+    "verify_checkpoint",
     # dataset versions
     "HashProgress", "Manifest", "Report", "hash_dataset", "merge_manifests",
     # errors

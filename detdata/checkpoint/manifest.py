@@ -23,7 +23,7 @@ from detdata.records import canonical_json, digest
 FORMAT = "detdata.checkpoint/1"
 MANIFEST = "manifest.json"
 KINDS = ("latest", "periodic")
-MAX_BYTES = 1 << 20
+MAX_BYTES = 1 << 24  # two files of 60,000 ranks
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
 _DIGEST = re.compile(r"xxh3-128:[0-9a-f]{32}")
 _KEYS = {"digest", "files", "format", "kind", "saved_ns", "step"}

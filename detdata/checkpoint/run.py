@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
@@ -118,6 +119,7 @@ def describe_run(
     """Return what the Checkpointer was given as a Run. Raises TypeError, ValueError naming the argument."""
     if not isinstance(model, torch.nn.Module):
         raise ArgumentTypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+    _refuse_old_fsdp(model)
     if optimizer is not None and not (isinstance(optimizer, Stateful) and getattr(optimizer, "param_groups", None)):
         raise ArgumentTypeError(f"optimizer must be a torch optimizer, got {type(optimizer).__name__}")
     schedulers = () if scheduler is None else tuple(scheduler) if isinstance(scheduler, (list, tuple)) else (scheduler,)
@@ -177,3 +179,14 @@ def describe_run(
         precision=precision,
         config=config,
     )
+
+
+def _refuse_old_fsdp(model: torch.nn.Module) -> None:
+    """The first FullyShardedDataParallel gathers its state by collectives of its own, and hides names and shapes."""
+    module = sys.modules.get("torch.distributed.fsdp")
+    old: Any = getattr(module, "FullyShardedDataParallel", ())
+    if any(isinstance(part, old) for part in model.modules()):
+        raise ArgumentTypeError(
+            "model holds a FullyShardedDataParallel, which is not supported: shard it by "
+            "torch.distributed.fsdp.fully_shard (FSDP2) instead"
+        )

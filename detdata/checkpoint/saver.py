@@ -23,6 +23,12 @@ class SaveReport:
     path: the folder; whatever later saves do, it is the name that was published. kind: "latest" or "periodic".
     size_bytes: of all its files but the manifest. blocked_s: seconds that the training stood still for it.
     total_s: seconds from the call until it was on disk. Both are wall time.
+
+    >>> import detdata, tempfile, torch
+    >>> checkpointer = detdata.Checkpointer(tempfile.mkdtemp(), model=torch.nn.Linear(2, 2))
+    >>> path = checkpointer.save()
+    >>> checkpointer.last_save.path == path, checkpointer.last_save.kind, checkpointer.last_save.step
+    (True, 'latest', 0)
     """
 
     path: Path

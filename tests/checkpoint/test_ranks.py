@@ -271,3 +271,17 @@ def test_the_topology_of_a_process_group_is_detected(tmp_path):
         {"rank": 0, "world_size": 2},
         {"rank": 1, "world_size": 2},
     ]
+
+
+def old_fsdp(rank, size, root):
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    model = FullyShardedDataParallel(torch.nn.Linear(4, 4), device_id=torch.device("cpu"))
+    with pytest.raises(TypeError, match="fully_shard"):
+        Checkpointer(root, model=torch.nn.Sequential(model))
+    return True
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
+def test_the_older_fsdp_is_refused_with_the_way_on(tmp_path):
+    assert in_ranks(2, old_fsdp, tmp_path / "a", tmp_path / "root") == [True, True]
