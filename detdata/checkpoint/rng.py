@@ -130,24 +130,25 @@ def _device_states(name: str) -> list[torch.Tensor]:
         return []
     if name == "mps":
         return [module.get_rng_state()]
-    return list(module.get_rng_state_all()) if module.is_initialized() else []
+    return [generator.get_state() for generator in module.default_generators] if module.is_initialized() else []
 
 
 def _restore_devices(name: str, states: list[torch.Tensor], seed: int, rank: int) -> None:
+    """Give each device here its saved state, or one that is derived; devices that were never touched stay so."""
     module: Any = getattr(torch, name, None)
     count = devices_here(name)
-    touched = bool(states) or (count > 0 and name != "mps" and module.is_initialized())
-    for device in range(count if touched else 0):
-        if device >= len(states):
-            generator = torch.Generator(device=f"{name}:{device}")
-            generator.manual_seed(fold("detdata.device_rng/1", seed, name, device, rank) % 2**63)
-            state = generator.get_state()
-        else:
-            state = states[device]
+    if not count or not (states or name == "mps" or module.is_initialized()):
+        return
+    if name != "mps":
+        module.init()
+    for device in range(count):
+        derived = fold("detdata.device_rng/1", seed, name, device, rank) % 2**63
         if name == "mps":
-            module.set_rng_state(state)
+            module.set_rng_state(states[0]) if states else module.manual_seed(derived)
+        elif device < len(states):
+            module.default_generators[device].set_state(states[device])
         else:
-            module.set_rng_state(state, device)
+            module.default_generators[device].manual_seed(derived)
 
 
 def _hash(saved: Mapping[str, Any]) -> int:
