@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; `_HOME` below does the 
         Preempted,
         SavePolicy,
         SaveReport,
+        diff_checkpoints,
         list_checkpoints,
         verify_checkpoint,
     )
@@ -81,6 +82,7 @@ __all__ = [
     "UnknownFormat",
     "current_sample",
     "derive_seed",
+    "diff_checkpoints",
     "from_spec",
     "hash_dataset",
     "list_checkpoints",
@@ -124,6 +126,7 @@ _HOME = {
     "UnknownFormat": "detdata.errors",
     "current_sample": "detdata.seeding",
     "derive_seed": "detdata.keys",
+    "diff_checkpoints": "detdata.checkpoint",
     "from_spec": "detdata.records",
     "hash_dataset": "detdata.versions",
     "list_checkpoints": "detdata.checkpoint",

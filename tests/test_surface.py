@@ -19,8 +19,8 @@ NAMES = {
     # torch side
     "BatchSampler", "DistributedSampler", "Loader", "Progress", "Topology", "current_sample", "worker_init_fn",
     # checkpoints
-    "CheckpointNotSaved", "Checkpointer", "Preempted", "SavePolicy", "SaveReport", "list_checkpoints",
-    "verify_checkpoint",
+    "CheckpointNotSaved", "Checkpointer", "Preempted", "SavePolicy", "SaveReport", "diff_checkpoints",
+    "list_checkpoints", "verify_checkpoint",
     # dataset versions
     "HashProgress", "Manifest", "Report", "hash_dataset", "merge_manifests",
     # errors
@@ -43,6 +43,11 @@ COMMANDS = {
         "--piece-size", "--quick", "--quiet", "--summary", "--symlinks", "--workers", "-a", "-h", "-q", "OLD", "NEW",
     },
     "detdata merge": {"--help", "--json", "--output", "--quiet", "-h", "-o", "-q", "PARTS"},
+    "detdata ckpt": {"--help", "-h"},
+    "detdata ckpt list": {"--help", "--json", "--quick", "--quiet", "-h", "-q", "ROOT"},
+    "detdata ckpt show": {"--help", "--json", "--quiet", "--tensors", "-h", "-q", "PATH"},
+    "detdata ckpt verify": {"--help", "--json", "--quiet", "-h", "-q", "PATHS"},
+    "detdata ckpt diff": {"--help", "--json", "--quiet", "-h", "-q", "A", "B"},
     "detdata demo": {"--fault", "--help", "--json", "--kill-step", "--out", "--seed", "--small", "-h"},
 }  # fmt: skip
 

@@ -6,7 +6,7 @@
 - group, writing, saver, snapshot: all ranks write one checkpoint, at once or behind the training
 - policy, pace, signals, schedule: when
 - selection, compare, resuming, checkpointer: which one, does it fit, go
-- reading, tensor_difference, tree_difference, difference: two checkpoints beside each other
+- reading, tensor_difference, tree_difference, difference, tensor_table: two checkpoints beside each other
 
 Each public name is imported when it is first used: who lists or verifies checkpoints doesn't wait for torch.
 """
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what type checkers and editors see; `_HOME` below does the same at run time
     from detdata.checkpoint.checkpointer import Checkpointer
+    from detdata.checkpoint.difference import CheckpointDiff, diff_checkpoints
     from detdata.checkpoint.errors import (
         CheckpointNotFound,
         CheckpointNotLoaded,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; `_HOME` below does the 
     from detdata.checkpoint.verify import Report, verify_checkpoint
 
 __all__ = [
+    "CheckpointDiff",
     "CheckpointEntry",
     "CheckpointNotFound",
     "CheckpointNotLoaded",
@@ -43,11 +45,13 @@ __all__ = [
     "Report",
     "SavePolicy",
     "SaveReport",
+    "diff_checkpoints",
     "list_checkpoints",
     "verify_checkpoint",
 ]
 
 _HOME = {
+    "CheckpointDiff": "difference",
     "CheckpointEntry": "listing",
     "CheckpointNotFound": "errors",
     "CheckpointNotLoaded": "errors",
@@ -59,6 +63,7 @@ _HOME = {
     "Report": "verify",
     "SavePolicy": "policy",
     "SaveReport": "saver",
+    "diff_checkpoints": "difference",
     "list_checkpoints": "listing",
     "verify_checkpoint": "verify",
 }

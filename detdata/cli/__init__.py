@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 import detdata
+from detdata.cli.checkpoints import ckpt
 from detdata.cli.codes import INTERRUPTED
 from detdata.cli.dataset import diff, hash_, merge, verify
 from detdata.cli.demo import demo
@@ -29,5 +30,5 @@ def main() -> None:
     """Exact data order for training: a resumed run is bit for bit the run that was never interrupted."""
 
 
-for command in (hash_, verify, diff, merge, demo):
+for command in (hash_, verify, diff, merge, ckpt, demo):
     main.add_command(command)

@@ -98,7 +98,13 @@ def show_report(report: Report, options: dict[str, Any], summary: Path | None) -
             click.echo(_coloured(line))
 
 
+def put_line(line: str) -> None:
+    """Print a line of a report, with what no terminal should be sent made visible."""
+    click.echo(_coloured("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)))
+
+
 def _coloured(line: str) -> str:
     colours = {"same": "green", "different": "red", "added": "green", "removed": "red", "changed": "yellow"}
+    colours |= {"whole": "green", "broken": "red"}
     colour = colours.get(line.split(":", maxsplit=1)[0], "cyan" if line == "renamed" else None)
     return click.style(line, fg=colour, bold=True) if colour and not os.environ.get("NO_COLOR") else line

@@ -1,0 +1,200 @@
+"""`detdata ckpt list`, `show`, `verify` and `diff`: looking at checkpoints without the code that made them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from detdata.cli.checkpoint_text import listed, shown, tensor_lines, verified
+from detdata.cli.codes import CANNOT_TELL, DIFFERENT, SAME
+from detdata.cli.options import printing
+from detdata.cli.output import put_line
+from detdata.cli.running import errors
+from detdata.errors import CheckpointBroken, MissingExtra
+
+if TYPE_CHECKING:
+    from detdata.checkpoint.inspection import Row
+
+_path = click.Path(path_type=Path)
+
+
+@click.group()
+def ckpt() -> None:
+    """List, show, verify and compare checkpoints; runs no code from them and needs no model."""
+
+
+@ckpt.command("list")
+@click.argument("root", type=_path)
+@click.option("--quick", is_flag=True, help="Look at names and sizes of files only, not at every byte.")
+@printing
+def list_(root: Path, quick: bool, **options: Any) -> None:
+    """List the checkpoints in the folder ROOT, newest first, and whether each is whole.
+
+    Reads every byte, but for --quick. Exit code: 0 all are whole, 1 one is broken, 2 could not tell.
+
+    \b
+    Example:
+      detdata ckpt list runs/a --quick
+    """
+    with errors("ckpt list", options):
+        from detdata.checkpoint.inspection import rows
+
+        found = rows(root, checksums=not quick)
+        if options["as_json"]:
+            record = {"root": str(root), "ok": _code(found) == SAME, "checked": "sizes" if quick else "bytes"}
+            click.echo(json.dumps(record | {"checkpoints": [row.to_dict() for row in found]}, indent=1))
+        elif not options["quiet"]:
+            _put(listed(found, quick=quick) if found else [f"no checkpoints in {root}"])
+        sys.exit(_code(found))
+
+
+@ckpt.command()
+@click.argument("path", type=_path)
+@click.option("--tensors", is_flag=True, help="List every tensor: dtype, shape, least, greatest, mean, not finite.")
+@printing
+def show(path: Path, tensors: bool, **options: Any) -> None:
+    """Show what is in the checkpoint PATH; of a folder of checkpoints in the one that a resume would take.
+
+    Of a folder of checkpoints reads every byte of the newest, to find the one that is whole; with --tensors too.
+    Exit code: 0 shown, 1 it is broken, 2 could not tell.
+
+    \b
+    Example:
+      detdata ckpt show runs/a/ckpt_latest --tensors
+    """
+    with errors("ckpt show", options):
+        from detdata.checkpoint.inspection import describe, open_checkpoint
+
+        try:
+            opened = open_checkpoint(path)
+        except CheckpointBroken as error:
+            _refuse("show", error, options)
+            sys.exit(DIFFERENT)
+        record = describe(opened)
+        if tensors:
+            record |= _tensors(opened, record)
+        if options["as_json"]:
+            click.echo(json.dumps(record, indent=1))
+        elif not options["quiet"]:
+            _put(shown(record))
+            if record.get("tensors"):
+                _put(tensor_lines(record["tensors"]))
+        sys.exit(SAME if record["ok"] else DIFFERENT)
+
+
+@ckpt.command()
+@click.argument("paths", nargs=-1, required=True, type=_path)
+@printing
+def verify(paths: tuple[Path, ...], **options: Any) -> None:
+    """Read every byte of the checkpoints PATHS, or of those in folders of checkpoints, and say what is wrong.
+
+    Exit code: 0 all are whole, 1 one is broken, 2 could not tell.
+
+    \b
+    Example:
+      detdata ckpt verify runs/a
+    """
+    with errors("ckpt verify", options):
+        from detdata.checkpoint.inspection import check_folder, verified_rows
+
+        for path in paths:  # a slip of the pen shows before hours of reading
+            check_folder(path)
+        found: list[Row] = []
+        for path in paths:
+            own = verified_rows(path)
+            found += own
+            if not (options["as_json"] or options["quiet"]):
+                _put(line for row in own for line in verified(row))
+        if options["as_json"]:
+            record = {"ok": _code(found) == SAME, "checkpoints": [row.to_dict() for row in found]}
+            click.echo(json.dumps(record, indent=1))
+        sys.exit(_code(found))
+
+
+@ckpt.command()
+@click.argument("a", type=_path)
+@click.argument("b", type=_path)
+@printing
+def diff(a: Path, b: Path, **options: Any) -> None:
+    """Say what differs between the checkpoints A and B: parts, tensors, by how much.
+
+    Of a folder of checkpoints takes the one that a resume would take. Reads every byte of both. Versions, config and
+    the like are listed and do not count. Exit code: 0 all state is equal to the bit, 1 it is not, 2 could not tell.
+
+    \b
+    Example:
+      detdata ckpt diff runs/a runs/b
+    """
+    with errors("ckpt diff", options):
+        with _torch_for("comparing checkpoints"):
+            from detdata.checkpoint.difference import diff_checkpoints
+
+        try:
+            found = diff_checkpoints(a, b)
+        except CheckpointBroken as error:
+            _refuse("diff", error, options)
+            sys.exit(CANNOT_TELL)
+        if options["as_json"]:
+            click.echo(json.dumps(found.to_dict(), indent=1))
+        elif not options["quiet"]:
+            _put(str(found).splitlines())
+        sys.exit(SAME if found.same else DIFFERENT)
+
+
+def _tensors(opened: Any, record: dict[str, Any]) -> dict[str, Any]:
+    """What `--tensors` adds to the record of a checkpoint."""
+    with _torch_for("--tensors"):
+        from detdata.checkpoint.tensor_table import tensor_rows
+
+    rows: list[dict[str, Any]] = []
+    try:
+        rows += [row.to_dict() for row in tensor_rows(opened)]
+    except CheckpointBroken as error:
+        problems = list(dict.fromkeys([*record["problems"], *_problems(error)]))
+        return {"ok": False, "problems": problems, "tensors": rows}
+    return {"verified": True, "tensors": rows}
+
+
+@contextmanager
+def _torch_for(what: str) -> Iterator[None]:
+    """Say what to install where the imports inside need torch and it is not here."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "torch":
+            raise
+        raise MissingExtra(f"{what} needs torch", "torch") from None
+
+
+def _refuse(command: str, error: CheckpointBroken, options: dict[str, Any]) -> None:
+    """Say which checkpoints are broken, and how."""
+    text = "\n".join(
+        f"{path} is broken:\n" + "\n".join(f"  - {problem}" for problem in problems)
+        for path, problems in error.broken.items()
+    )
+    told = f"{text}\nName another checkpoint, or restore it from a copy"
+    if options["as_json"]:
+        click.echo(json.dumps({"error": told, "kind": "CheckpointBroken", "broken": error.broken}, indent=1))
+    click.echo(f"detdata ckpt {command}: {told}", err=True)
+
+
+def _problems(error: CheckpointBroken) -> list[str]:
+    return [why for whys in error.broken.values() for why in whys]
+
+
+def _code(rows: Iterable[Row]) -> int:
+    bad = [row for row in rows if row.problems]
+    if any(not row.foreign for row in bad):
+        return DIFFERENT
+    return CANNOT_TELL if bad else SAME
+
+
+def _put(lines: Iterable[str]) -> None:
+    for line in lines:
+        put_line(line)
