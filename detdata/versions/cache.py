@@ -74,9 +74,10 @@ class DigestCache:
         known = self._read()
         if known is None:
             return [None] * len(paths)
-        old_paths, old_stats, hexes = known
-        if old_paths == paths:
+        names, old_stats, hexes = known
+        if len(hexes) == len(paths) and names == _joined(paths):
             return [hex if ok else None for hex, ok in zip(hexes, old_stats.same(stats), strict=True)]
+        old_paths = names.decode("utf-8", "surrogateescape").split("\0") if hexes else []
         index = {path: place for place, path in enumerate(old_paths)}
         there = [i for i, path in enumerate(paths) if path in index]
         places = [index[paths[i]] for i in there]
@@ -96,13 +97,14 @@ class DigestCache:
         rows = zip(hexes, stats.latest(), read_at, strict=True)
         # As is_settled says of one.
         keep = [i for i, (hex, last, at) in enumerate(rows) if hex is not None and last + GRAIN_NS <= at]
-        names = "\0".join([paths[i] for i in keep]).encode("utf-8", "surrogateescape")
+        if len(keep) < len(paths):
+            paths, stats, hexes = [paths[i] for i in keep], stats.take(keep), [hexes[i] for i in keep]
         pieces = (
             _MAGIC,
             len(keep).to_bytes(8, "little"),
-            stats.take(keep).to_bytes(),
-            bytes.fromhex("".join([hexes[i] or "" for i in keep])),
-            names,
+            stats.to_bytes(),
+            bytes.fromhex("".join(hexes)),  # type: ignore[arg-type]  # None of what is kept is None
+            _joined(paths),
         )
         checksum = xxhash.xxh3_128()
         for piece in pieces:
@@ -118,7 +120,8 @@ class DigestCache:
                 temporary.unlink(missing_ok=True)
             remove_leftovers(str(self.file.parent), CACHE_ENDINGS)
 
-    def _read(self) -> tuple[list[str], Stats, list[str]] | None:
+    def _read(self) -> tuple[bytes, Stats, list[str]] | None:
+        """Return what is remembered: the paths as they are joined in the file, for there may be no need for each."""
         try:
             content = self.file.read_bytes()
         except OSError:
@@ -134,7 +137,12 @@ class DigestCache:
         end = middle + count * width
         if end > len(body):
             return None
-        text = body[middle:end].hex()
-        hexes = [text[i : i + 2 * width] for i in range(0, len(text), 2 * width)]
-        paths = str(body[end:], "utf-8", "surrogateescape").split("\0") if count else []
-        return (paths, Stats.from_bytes(body[start:middle]), hexes) if len(paths) == count else None
+        names, stats, text = bytes(body[end:]), Stats.from_bytes(body[start:middle]), body[middle:end].hex()
+        del content, body  # some 100 bytes a file, before as many are needed again
+        if names.count(b"\0") != max(count - 1, 0) or (names and not count):
+            return None
+        return names, stats, [text[i : i + 2 * width] for i in range(0, len(text), 2 * width)]
+
+
+def _joined(paths: Sequence[str]) -> bytes:
+    return "\0".join(paths).encode("utf-8", "surrogateescape")

@@ -85,6 +85,8 @@ def digest_all(
     the first file that cannot be hashed: jobs not yet begun are then given up, and those that run are waited for.
     """
     check_piece_size(way.piece_size)
+    if not todo:  # not even a list of sizes, where everything is known
+        return
     sizes = stats.sizes()
     large = sorted((i for i in todo if sizes[i] >= LARGE), key=lambda i: -sizes[i])
     small = [i for i in todo if sizes[i] < LARGE]

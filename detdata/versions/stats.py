@@ -44,7 +44,9 @@ class Stats:
         >>> Stats.from_bytes(Stats([1, 2, 3, 4, 5]).to_bytes())[0]
         FileStat(dev=1, inode=2, size=3, mtime_ns=4, ctime_ns=5)
         """
-        return Stats(_little(array("q", bytes(data))))
+        values = array("q")
+        values.frombytes(data)
+        return Stats(_little(values))
 
     def to_bytes(self) -> bytes:
         """Return all values as little-endian int64.
