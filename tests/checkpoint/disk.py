@@ -8,11 +8,12 @@ What POSIX promises and nothing more:
 """
 
 import itertools
+import math
 import random
 from dataclasses import dataclass, field
 
 SUBSETS = 7  # so many unsynced changes of one folder are combined in every way: 128
-PRODUCT = 400  # so many combinations of what is below one folder are all looked at
+PRODUCT = 1024  # so many combinations of what is below one folder are all looked at
 SAMPLE = 48  # of more, so many by chance, beside none, all, each alone, all but each, and the first n
 
 
@@ -102,22 +103,25 @@ class Disk:
         if isinstance(found, _File):
             return list(dict.fromkeys(pool.number(content) for content in _torn(found)))
         trees = {}
+        pool.sampled += len(found.pending) > SUBSETS
         for kept in subsets(found.pending):
             entries = dict(found.synced)
             for operation in kept:
                 _change(entries, operation)
             names = sorted(entries)
             below = [self._states(entries[name], pool, known) for name in names]
+            pool.sampled += math.prod(map(len, below)) > PRODUCT
             for states in products(below):
                 trees[tuple(zip(names, states, strict=True))] = None
         return list(trees)
 
 
 class Pool:
-    """Contents by number, so that trees are small."""
+    """Contents by number, so that trees are small. sampled: how often they were too many to look at all."""
 
     def __init__(self):
         self.contents = []
+        self.sampled = 0
         self._numbers = {}
 
     def number(self, content):

@@ -64,7 +64,8 @@ class Proof:
         return len(self._outcomes)
 
     def __str__(self):
-        return f"{self.prefixes} prefixes, {self.states} states, {self.distinct} of them distinct"
+        seen = f"{self.prefixes} prefixes, {self.states} states, {self.distinct} of them distinct"
+        return f"{seen}, {self._pool.sampled} times sampled" if self._pool.sampled else f"{seen}, exhaustive"
 
     def examine(self, recorder, floor=None, skip=0):
         """Cut the power before each operation from `skip` on, and after the last. floor: rank that is kept anyhow."""

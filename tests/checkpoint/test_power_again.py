@@ -63,8 +63,9 @@ def test_a_power_cut_while_the_next_process_cleans_up_after_a_kill(kind, folder,
             break
 
     print(f"\n{kind}, killed before each of {kill_at} calls: {proof}")
-    assert kill_at > 10
     assert proof.counterexamples == []
+    assert kill_at > 10
+    assert proof.states > 10_000
 
 
 def test_a_power_cut_while_the_next_process_cleans_up_after_a_power_cut(folder, monkeypatch, clock):
@@ -83,3 +84,4 @@ def test_a_power_cut_while_the_next_process_cleans_up_after_a_power_cut(folder, 
 
     print(f"\n{len(trees)} trees left by a first cut, cut again: {proof}")
     assert proof.counterexamples == []
+    assert proof.states > 10_000
