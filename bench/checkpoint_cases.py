@@ -230,6 +230,70 @@ def checkpoint_load(side, folder, width, layers):
     return {"wall_s": wall, "cpu_s": cpu, "memory_mib": memory}
 
 
+def checkpoint_background(side, folder, width, layers, times=5):
+    """How long training stands still for a save behind it, from the second one on; and what it is held against."""
+    import torch
+
+    model, optimizer, _ = prepared("torch", folder, width, layers, seed=7)
+    train(model, optimizer)
+    place = Path(folder, f"background-{side}")
+    place.mkdir(exist_ok=True)
+    begin, finish = BACKGROUND[side](model, optimizer, place)
+    walls = []
+    with torch.no_grad():
+        for _ in range(times + 1):
+            os.sync()
+            wall = time.perf_counter()
+            waited = begin()
+            walls.append(time.perf_counter() - wall)
+            finish(waited)
+    return {"wall_s": median(walls[1:]), "first_s": walls[0]}
+
+
+def _ours_behind(model, optimizer, place):
+    from detdata import Checkpointer
+
+    checkpointer = Checkpointer(place, model=model, optimizer=optimizer, background=True)
+    return checkpointer.save, lambda _: checkpointer.wait()
+
+
+def _torch_unsynced(model, optimizer, place):
+    import torch
+
+    def save():
+        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, place / "checkpoint.pt")
+
+    return save, lambda _: (place / "checkpoint.pt").unlink()
+
+
+def _copy(model, optimizer, _place):
+    import torch
+
+    sources = list(tensors(model, optimizer).values())
+    targets = [torch.empty_like(tensor) for tensor in sources]
+
+    def copy():
+        for target, source in zip(targets, sources, strict=True):
+            target.copy_(source)
+
+    return copy, lambda _: None
+
+
+def _dcp_behind(model, optimizer, place):
+    import torch.distributed as dist
+    import torch.distributed.checkpoint as dcp
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    state = DCP(model, optimizer, place)
+    return (
+        lambda: dcp.async_save(state.state(), checkpoint_id=place / "checkpoint"),
+        lambda future: future.result(),
+    )
+
+
+BACKGROUND = {"ours": _ours_behind, "torch": _torch_unsynced, "copy": _copy, "dcp": _dcp_behind}
+
+
 def not_there(side):
     return side in NEEDS and importlib.util.find_spec(NEEDS[side]) is None
 
@@ -270,4 +334,4 @@ class Peak:
         return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) / 1024
 
 
-CASES = {case.__name__: case for case in (checkpoint_save, checkpoint_load)}
+CASES = {case.__name__: case for case in (checkpoint_save, checkpoint_load, checkpoint_background)}

@@ -8,6 +8,7 @@ from rows import Row, in_turn, missing
 
 SIDES = ("torch", "dcp", "accelerate", "lightning")
 NAMES = {"torch": "torch.save + fsync", "dcp": "DCP", "accelerate": "Accelerate", "lightning": "Lightning"}
+BEHIND = {"torch": "torch.save, not synced", "copy": "one copy in memory", "dcp": "DCP async_save"}
 NOT_SYNCED = {"accelerate", "lightning"}
 
 
@@ -15,9 +16,13 @@ def checkpoints(run, setting):
     width, layers = setting.checkpoint
     with tempfile.TemporaryDirectory(prefix="detdata-bench-checkpoint-") as folder:
         found = {}
-        for case in ("checkpoint_save", "checkpoint_load"):
+        for case, sides in (
+            ("checkpoint_save", SIDES),
+            ("checkpoint_load", SIDES),
+            ("checkpoint_background", BEHIND),
+        ):
             arguments = {"folder": folder, "width": width, "layers": layers}
-            cases = [(side, case, {"side": side, **arguments}) for side in ("ours", *SIDES)]
+            cases = [(side, case, {"side": side, **arguments}) for side in ("ours", *sides)]
             found[case] = in_turn(run, setting.repeat, cases)
     saves, loads = found["checkpoint_save"], found["checkpoint_load"]
     held = saves["ours"].answers[0]["tensors"] / 1e6
@@ -37,6 +42,14 @@ def checkpoints(run, setting):
                 yield Row(
                     row_id, what, "MiB", ours, theirs.median("memory_mib"), NAMES[side].removesuffix(".save + fsync")
                 )
+    behind = found["checkpoint_background"]
+    for side, name in BEHIND.items():
+        ours, theirs = behind["ours"], behind[side]
+        wall, first = ours.median("wall_s"), ours.median("first_s")
+        note = f"the first one {first:.2f} and {theirs.median('first_s'):.2f} s"
+        what = f"save {size} behind the training: blocked"
+        paired = ours.against(theirs, "wall_s")
+        yield Row(f"checkpoint/background/{side}", what, "s", wall, theirs.median("wall_s"), name, note, paired=paired)
     on_disk = saves["ours"].median("bytes") / 1e6
     yield Row("checkpoint/bytes", f"{size}: bytes on disk", "MB", on_disk, held, "the tensors")
 
