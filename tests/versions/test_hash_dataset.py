@@ -55,7 +55,8 @@ def test_the_digest_depends_on_names_and_bytes_alone(tmp_path_factory, tree, dat
 def large(tmp_path_factory):
     """A tree with files on both sides of what counts as large, and of a piece."""
     root = tmp_path_factory.mktemp("large")
-    for i, size in enumerate((0, 1, 65_536, 65_537, jobs.LARGE - 1, jobs.LARGE, jobs.LARGE + 1, 3 * jobs.LARGE)):
+    edges = (jobs.THREADED - 1, jobs.THREADED, jobs.LARGE - 1, jobs.LARGE, 3 * jobs.LARGE)
+    for i, size in enumerate((0, 1, 65_536, 65_537, *edges)):
         (root / f"{i}.bin").write_bytes(bytes([i]) * size)
     return root
 
@@ -198,7 +199,7 @@ def test_progress_is_told_and_ends_at_the_end(large):
     assert (
         (last.files, last.bytes)
         == (last.total_files, last.total_bytes)
-        == (8, sum(f.stat().st_size for f in large.iterdir()))
+        == (9, sum(f.stat().st_size for f in large.iterdir()))
     )
     assert [now.bytes for now in seen] == sorted(now.bytes for now in seen)
 
