@@ -14,6 +14,7 @@ from detdata.checkpoint.meta import History
 from detdata.checkpoint.pace import Decision, Pace
 from detdata.checkpoint.policy import SavePolicy
 from detdata.checkpoint.signals import Signals
+from detdata.errors import ArgumentTypeError
 
 RETRY_S = 10.0  # after a second failure in a row; each further one waits twice as long, 640 s at most
 
@@ -59,7 +60,13 @@ class Schedule:
         if self.policy.best is None or self.policy.best[0] not in given:
             return False
         name = self.policy.best[0]
-        value = float(self._group.broadcast(float(given[name]), "comparing a metric"))
+        try:
+            mine = float(given[name])
+        except (TypeError, ValueError) as error:
+            raise ArgumentTypeError(
+                f"metric {name!r} decides which checkpoint is the best and must be a number, got {given[name]!r}"
+            ) from error
+        value = float(self._group.broadcast(mine, "comparing a metric"))
         best = self.history.best
         before = best["value"] if best is not None and best["metric"] == name else None
         if not self.policy.better(value, before):
