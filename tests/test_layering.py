@@ -50,7 +50,7 @@ ANYWHERE_IN = {
 IN_FUNCTIONS_OF = {
     "torch": {"orders/torch_shuffle.py"},
     "blake3": {"algorithms.py"},
-    "fsspec": {"versions/remote.py"},
+    "fsspec": {"versions/remote.py", "checkpoint/remote_path.py"},
 }
 
 # keys … plans are arithmetic: no files, no processes, no clocks, no random streams.

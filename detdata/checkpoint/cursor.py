@@ -3,7 +3,8 @@
     {"consumed_samples": …, "digest": "xxh3-128:…", "format": "detdata.cursor/1", "global_step": …}
 
 One line of canonical JSON in `root/.cursor`, padded with spaces, written over in place. It is a note and no part
-of any checkpoint: one that is torn, missing or older than the checkpoint says nothing, and changes nothing.
+of any checkpoint: one that is torn, missing or older than the checkpoint says nothing, and changes nothing. In an
+object store none is kept: a request for each step would cost more than it tells.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ import contextlib
 import json
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from detdata.checkpoint.files import read_bounded
+from detdata.checkpoint.remote_path import AnyPath, RemotePath
 from detdata.progress import Progress
 from detdata.records import canonical_json, digest
 
@@ -41,12 +42,14 @@ class Repeated:
 class Cursor:
     """The open note of a root. Writing one takes some 10 µs; a disk that refuses is no reason to stop a training."""
 
-    def __init__(self, root: Path) -> None:
-        self._path = root / NAME
+    def __init__(self, root: AnyPath) -> None:
+        self._path = None if isinstance(root, RemotePath) else root / NAME
         self._file: int | None = None
 
     def note(self, progress: Progress) -> None:
         """Note where training stands, if the root is there already."""
+        if self._path is None:
+            return
         record: dict[str, Any] = {
             "format": FORMAT,
             "global_step": progress.global_step,
@@ -66,8 +69,10 @@ class Cursor:
             self._file = None
 
 
-def repeated(root: Path, progress: Progress) -> Repeated | None:
+def repeated(root: AnyPath, progress: Progress) -> Repeated | None:
     """Return what a run that goes on from `progress` does again; None where that is not known."""
+    if isinstance(root, RemotePath):
+        return None
     try:
         record = json.loads(read_bounded(root / NAME, _BYTES))
     except (OSError, ValueError, RecursionError):

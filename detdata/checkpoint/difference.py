@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from detdata.checkpoint.inspection import open_checkpoint
 from detdata.checkpoint.members import rank_of
 from detdata.checkpoint.reading import Parts
+from detdata.checkpoint.remote_path import AnyPath, RemotePath
 from detdata.checkpoint.tree_difference import StateDifference, diff_trees
 
 NOT_COMPARED = ("time", "host", "pid", "processes")  # of meta.json: when, where and by whom it was saved
@@ -75,8 +75,8 @@ class CheckpointDiff:
     git, …), which are no state and don't count.
     """
 
-    a: Path
-    b: Path
+    a: AnyPath
+    b: AnyPath
     step_a: int
     step_b: int
     parts: tuple[PartDiff, ...]
@@ -120,7 +120,7 @@ class CheckpointDiff:
         return "\n".join(lines)
 
 
-def diff_checkpoints(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> CheckpointDiff:
+def diff_checkpoints(a: str | os.PathLike[str] | RemotePath, b: str | os.PathLike[str] | RemotePath) -> CheckpointDiff:
     """Return what differs between two checkpoints: parts, tensors, by how much; progress, plan and random states too.
 
     a, b: checkpoint folders, or roots: then the checkpoint that a resume would take. Needs no model and runs no code

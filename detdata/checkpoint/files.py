@@ -18,6 +18,9 @@ from typing import Any, BinaryIO, cast
 
 import xxhash
 
+from detdata.checkpoint.remote_file import RemoteFile
+from detdata.checkpoint.remote_path import AnyPath, RemotePath
+
 CHUNK = 1 << 19  # bytes hashed, and written or read, at a time
 DIGEST = "xxh3-128:"
 STRETCH = 1 << 24  # bytes after which the disk is told to begin
@@ -90,13 +93,17 @@ class HashingFile:
     def flush(self) -> None:
         """Do nothing: `finish` flushes and syncs."""
 
-    def finish(self) -> FileRecord:
-        """Write what is left, sync to disk, and return what was written. Raises the first error of a write."""
+    def finish(self, *, sync: bool = True) -> FileRecord:
+        """Write what is left, sync to disk, and return what was written. Raises the first error of a write.
+
+        sync: False where there is no disk, and the file is made to stay by closing it.
+        """
         if self._error is None:
             self._put_gathered()
         if self._error is not None:
             raise self._error
-        os.fsync(self._file.fileno())
+        if sync:
+            os.fsync(self._file.fileno())
         return FileRecord(self._size, DIGEST + self._hash.hexdigest())
 
 
@@ -107,16 +114,33 @@ def _begin_writing(file: BinaryIO, start: int, size: int) -> None:
             advise(file.fileno(), start, size, os.POSIX_FADV_DONTNEED)
 
 
-def write_file(path: Path, write: Callable[[BinaryIO], object]) -> FileRecord:
-    """Create `path`, let `write` fill it, sync it, and return its record."""
+def write_file(path: AnyPath, write: Callable[[BinaryIO], object]) -> FileRecord:
+    """Create `path`, let `write` fill it, sync it, and return its record. An object is there when this returns."""
+    if isinstance(path, RemotePath):
+        return _upload(path, write)
     with path.open("xb", buffering=0) as raw:
         file = HashingFile(cast("BinaryIO", raw))
         write(cast("BinaryIO", file))
         return file.finish()
 
 
-def open_regular(path: Path) -> BinaryIO:
+def _upload(path: RemotePath, write: Callable[[BinaryIO], object]) -> FileRecord:
+    def fill(raw: BinaryIO) -> FileRecord:
+        file = HashingFile(raw)
+        write(cast("BinaryIO", file))
+        return file.finish(sync=False)
+
+    record = path.upload(fill)
+    size = path.size()
+    if size != record.size:
+        raise OSError(f"{path} has {size} bytes after {record.size} were sent")
+    return record
+
+
+def open_regular(path: AnyPath) -> BinaryIO:
     """Open `path` for reading if it is a regular file itself: no link, pipe or device. Raises OSError."""
+    if isinstance(path, RemotePath):
+        return cast("BinaryIO", RemoteFile(path))
     mode = os.lstat(path).st_mode
     if not stat.S_ISREG(mode):
         kind = "a symbolic link" if stat.S_ISLNK(mode) else "no regular file"
@@ -125,10 +149,10 @@ def open_regular(path: Path) -> BinaryIO:
     return os.fdopen(os.open(path, flags), "rb", buffering=0)
 
 
-def read_bounded(path: Path, limit: int) -> bytes:
+def read_bounded(path: AnyPath, limit: int) -> bytes:
     """Return the content of the regular file `path`. Raises OSError if it is larger than `limit` bytes."""
     with open_regular(path) as file:
-        size = os.fstat(file.fileno()).st_size
+        size = size_of(file)
         if size > limit:
             raise OSError(f"has {size} bytes, more than the {limit} that are read")
         data = bytearray()
@@ -139,7 +163,14 @@ def read_bounded(path: Path, limit: int) -> bytes:
         return bytes(data)
 
 
-def hash_file(path: Path) -> FileRecord:
+def size_of(file: BinaryIO) -> int:
+    """Return the size in bytes of an open file that is to be read from its start."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    return size
+
+
+def hash_file(path: AnyPath) -> FileRecord:
     """Return size and digest of the regular file `path`, read once in pieces. Raises OSError."""
     hasher = xxhash.xxh3_128()
     size = 0

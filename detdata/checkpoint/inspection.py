@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import xxhash
@@ -17,8 +16,9 @@ from detdata.checkpoint.files import DIGEST, FileRecord, read_bounded
 from detdata.checkpoint.listing import CheckpointEntry, list_checkpoints
 from detdata.checkpoint.manifest import MANIFEST, Manifest, ManifestError, read_manifest
 from detdata.checkpoint.members import MAX_JSON_BYTES, RECORDS, REQUIRED, rank_of
+from detdata.checkpoint.remote_path import AnyPath, RemotePath, StoreError, as_path
 from detdata.checkpoint.store import LATEST, PERIODIC, PREVIOUS, Candidate, look
-from detdata.checkpoint.verify import compare_records, find_problems, require, verify_checkpoint
+from detdata.checkpoint.verify import compare_records, find_problems, is_there, require, verify_checkpoint
 from detdata.errors import ArgumentValueError, CheckpointBroken, UnknownFormat
 
 
@@ -29,7 +29,7 @@ class Opened:
     verified: whether every byte of it was read; else names and sizes are as they were written.
     """
 
-    path: Path
+    path: AnyPath
     manifest: Manifest
     passed_over: Mapping[str, list[str]] = field(default_factory=dict)
     verified: bool = False
@@ -39,7 +39,7 @@ class Opened:
 class Row:
     """One checkpoint of a root. What cannot be read is None. foreign: only another release can judge it."""
 
-    path: Path
+    path: AnyPath
     kind: str
     step: int | None
     epoch: int | None
@@ -85,14 +85,14 @@ def when(saved_ns: int | None) -> str | None:
         return f"{saved_ns} ns after 1970"
 
 
-def is_checkpoint(folder: Path) -> bool:
+def is_checkpoint(folder: AnyPath) -> bool:
     """Whether `folder` is, by its name or its manifest, one checkpoint and no root of several."""
     stem = folder.name.removesuffix(PREVIOUS)
     named = stem == LATEST or (stem.startswith(PERIODIC) and stem.removeprefix(PERIODIC).isdecimal())
-    return named or os.path.lexists(folder / MANIFEST)
+    return named or is_there(folder / MANIFEST)
 
 
-def rows(root: Path, *, checksums: bool) -> list[Row]:
+def rows(root: AnyPath, *, checksums: bool) -> list[Row]:
     """Return the checkpoints of `root`, newest first. checksums: read every byte, not names and sizes only.
 
     Raises CheckpointNotFound where there is no such folder, ValueError where it is itself a checkpoint.
@@ -106,21 +106,21 @@ def rows(root: Path, *, checksums: bool) -> list[Row]:
     return [_row(entry) for entry in list_checkpoints(root, checksums=checksums)]
 
 
-def check_folder(path: Path) -> None:
+def check_folder(path: AnyPath) -> None:
     """Raise CheckpointNotFound unless `path` is a folder."""
-    if not os.path.lexists(path):
+    if not is_there(path):
         raise CheckpointNotFound(f"there is no folder {path}")
     if not path.is_dir():
         raise CheckpointNotFound(f"{path} is no folder: name a checkpoint, or the folder with the checkpoints of a run")
 
 
-def open_checkpoint(path: str | os.PathLike[str]) -> Opened:
+def open_checkpoint(path: str | os.PathLike[str] | RemotePath) -> Opened:
     """Return the checkpoint at `path`; of a root the one that a resume would take.
 
     Of a folder reads the manifest, of a root every byte of the checkpoints up to the first whole one. Raises
     CheckpointNotFound, CheckpointBroken, UnknownFormat if only another release reads it.
     """
-    folder = Path(path)
+    folder = as_path(path, "path")
     check_folder(folder)
     if not is_checkpoint(folder):
         return look(folder, lambda candidates: _newest(folder, candidates))
@@ -132,7 +132,7 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Opened:
         raise UnknownFormat(f"{folder}: {error}") from None
 
 
-def verified_rows(path: Path) -> list[Row]:
+def verified_rows(path: AnyPath) -> list[Row]:
     """Return a row for the checkpoint at `path`, or for each one in the root `path`; every byte was read.
 
     Raises CheckpointNotFound where there is none.
@@ -148,17 +148,19 @@ def verified_rows(path: Path) -> list[Row]:
     return found
 
 
-def read_record(folder: Path, manifest: Manifest, name: str) -> dict[str, Any]:
+def read_record(folder: AnyPath, manifest: Manifest, name: str) -> dict[str, Any]:
     """Return the JSON object in `name`, verified, without its format. Raises CheckpointBroken."""
     expected = manifest.files.get(name)
     if expected is None:
         raise _broken(folder, require(manifest, {name: REQUIRED.get(name, "a record")}))
     try:
-        data = read_bounded(folder / name, MAX_JSON_BYTES)
+        data = read_bounded(manifest.members_in(folder) / name, MAX_JSON_BYTES)
         problems = compare_records(name, FileRecord(len(data), DIGEST + xxhash.xxh3_128_hexdigest(data)), expected)
         record = None if problems else json.loads(data)
     except FileNotFoundError:
         problems = [f"{name} is missing"]
+    except StoreError:
+        raise
     except OSError as error:
         problems = [f"{name} cannot be read: {error}"]
     except (ValueError, RecursionError) as error:
@@ -201,7 +203,7 @@ def describe(opened: Opened) -> dict[str, Any]:
     }
 
 
-def _newest(root: Path, candidates: list[Candidate]) -> tuple[Opened, bool]:
+def _newest(root: AnyPath, candidates: list[Candidate]) -> tuple[Opened, bool]:
     broken: dict[str, list[str]] = {}
     for candidate in candidates:
         path, manifest = candidate.path, candidate.manifest
@@ -259,5 +261,5 @@ def _ranks(kind: str, names: Iterable[str]) -> list[int]:
     return sorted(one[1] for one in found if one is not None and one[0] == kind)
 
 
-def _broken(folder: Path, problems: list[str]) -> CheckpointBroken:
+def _broken(folder: AnyPath, problems: list[str]) -> CheckpointBroken:
     return CheckpointBroken(str(folder), {str(folder): problems})

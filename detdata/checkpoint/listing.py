@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
+from detdata.checkpoint.remote_path import AnyPath, RemotePath, as_path
 from detdata.checkpoint.store import Candidate, look
 from detdata.checkpoint.verify import find_problems
 
@@ -14,17 +14,17 @@ from detdata.checkpoint.verify import find_problems
 class CheckpointEntry:
     """One published checkpoint. kind: "latest" or "periodic". step: None if its manifest cannot be read."""
 
-    path: Path
+    path: AnyPath
     kind: str
     step: int | None
     ok: bool
     problems: tuple[str, ...]
 
 
-def list_checkpoints(root: str | os.PathLike[str], *, checksums: bool = True) -> list[CheckpointEntry]:
+def list_checkpoints(root: str | os.PathLike[str] | RemotePath, *, checksums: bool = True) -> list[CheckpointEntry]:
     """Return the checkpoints published in `root`, newest first: by global step, then by the time of saving.
 
-    checksums: True reads every byte of each; False looks at manifests, names and sizes only.
+    root: a folder or URL. checksums: True reads every byte of each; False looks at manifests, names and sizes only.
     A root that is saved to meanwhile is looked at again, until nothing moves.
     One whose step cannot be read comes first, as resume looks at it first. A root that does not exist has none.
 
@@ -39,7 +39,7 @@ def list_checkpoints(root: str | os.PathLike[str], *, checksums: bool = True) ->
         entries = [_entry(candidate, checksums) for candidate in candidates]
         return entries, bool(entries) and all(entry.ok for entry in entries)
 
-    return look(Path(root), judge)
+    return look(as_path(root), judge)
 
 
 def _entry(candidate: Candidate, checksums: bool) -> CheckpointEntry:

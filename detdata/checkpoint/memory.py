@@ -11,14 +11,13 @@ import os
 import struct
 import zipfile
 from bisect import bisect_right
-from itertools import pairwise
-from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import torch
 import xxhash
 
-from detdata.checkpoint.files import DIGEST, FileRecord, open_regular, read_hashed
+from detdata.checkpoint.files import DIGEST, FileRecord, open_regular, read_hashed, size_of
+from detdata.checkpoint.remote_path import AnyPath
 
 LARGE = 1 << 16  # bytes of a tensor that gets memory of its own; smaller ones are copied
 _HEADER = struct.Struct("<26xHH")  # a member's local header: the lengths of its name and of what comes after it
@@ -140,45 +139,75 @@ class _Reader(io.RawIOBase):
         return storage
 
 
-def hold(path: Path) -> Held:
+def hold(path: AnyPath) -> Held:
     """Read the regular file `path`. Allocates its size, no more. Raises OSError, MemoryError."""
     hasher = xxhash.xxh3_128()
     with open_regular(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        records = _large_records(file, size)
-        blocks = [(start, _memory(end - start)) for start, end in _divided(records, size)]
+        size = size_of(file)
+        members = _large_members(file, size)
         file.seek(0)
-        read = sum(read_hashed(file, _view(block), hasher) for _, block in blocks)
-        read += len(file.read(1))  # one more, if it grows: not what was written either way
-    return Held(blocks, set(records), FileRecord(read, DIGEST + hasher.hexdigest()))
+        filling = _Filling(file, hasher)
+        records = filling.members(members, size)
+        filling.to(size)
+        read = filling.read + len(file.read(1))  # one more, if it grows: not what was written either way
+    return Held(filling.blocks, records, FileRecord(read, DIGEST + hasher.hexdigest()))
 
 
-def _large_records(file: BinaryIO, size: int) -> list[tuple[int, int]]:
-    """Return (start, size) of each large tensor of the archive, in order; nothing where the archive makes no sense."""
-    found = []
+class _Filling:
+    """Reads a file from its start on, into blocks that it makes on the way. read: the bytes that came."""
+
+    def __init__(self, file: BinaryIO, hasher: xxhash.xxh3_128) -> None:
+        self._file, self._hasher = file, hasher
+        self.blocks: list[tuple[int, torch.Tensor]] = []
+        self._at = self.read = 0
+
+    def to(self, end: int) -> memoryview:
+        """Read up to `end`, into a block of its own; return that."""
+        if end == self._at:
+            return memoryview(b"")
+        block = _memory(end - self._at)
+        self.read += read_hashed(self._file, _view(block), self._hasher)
+        self.blocks.append((self._at, block))
+        self._at = end
+        return _view(block)
+
+    def members(self, members: list[tuple[int, int, bool]], size: int) -> set[tuple[int, int]]:
+        """Read these members of an archive of `size` bytes; return (start, size) of the large tensors.
+
+        The first that makes no sense is the last that is looked at: its bytes are read like any others.
+        """
+        records = set()
+        ends = [header for header, _, _ in members[1:]] + [size]
+        for (header, length, is_tensor), end in zip(members, ends, strict=False):
+            fields = self.to(header + _HEADER.size)[-_HEADER.size :]
+            start = self._at + sum(_HEADER.unpack(fields))
+            if start + length > end:
+                break
+            self.to(start)
+            self.to(start + length)
+            if is_tensor:
+                records.add((start, length))
+        return records
+
+
+def _large_members(file: BinaryIO, size: int) -> list[tuple[int, int, bool]]:
+    """Return (offset of the header, length, whether it is a tensor) of the large members of an archive, in order.
+
+    Nothing where the archive makes no sense.
+    """
     try:
         with zipfile.ZipFile(file) as archive:
-            members = archive.infolist()
-        for member in members:
-            if member.file_size >= LARGE:
-                if member.compress_type != zipfile.ZIP_STORED:
-                    return []
-                file.seek(member.header_offset)
-                start = member.header_offset + _HEADER.size + sum(_HEADER.unpack(file.read(_HEADER.size)))
-                found.append((start, member.file_size, "/data/" in member.filename))
+            members = [member for member in archive.infolist() if member.file_size >= LARGE]
     except _BAD_ZIP:
         return []
-    found.sort()
-    ends = [start + length for start, length, _ in found]
-    if any(end > start for end, (start, _, _) in zip(ends, found[1:], strict=False)) or (ends and ends[-1] > size):
+    if any(member.compress_type != zipfile.ZIP_STORED for member in members):
         return []
-    return [(start, length) for start, length, tensor in found if tensor]
-
-
-def _divided(records: list[tuple[int, int]], size: int) -> list[tuple[int, int]]:
-    """Return (start, end) of stretches that make up the file, each large tensor one of them."""
-    cuts = {0, size, *(start for start, _ in records), *(start + length for start, length in records)}
-    return list(pairwise(sorted(cuts)))
+    found = sorted((member.header_offset, member.file_size, "/data/" in member.filename) for member in members)
+    ends = [header + _HEADER.size + length for header, length, _ in found]
+    starts = [header for header, _, _ in found[1:]] + [size]
+    if any(end > start for end, start in zip(ends, starts, strict=False)) or any(header < 0 for header, _, _ in found):
+        return []
+    return found
 
 
 def _memory(size: int) -> torch.Tensor:

@@ -53,7 +53,9 @@ class Parts:
 
     def check(self, name: str) -> None:
         """Read a file and compare it with what was written, keeping nothing."""
-        problems = compare_records(name, hash_file(self.path / name), self.manifest.files[name])
+        problems = compare_records(
+            name, hash_file(self.manifest.members_in(self.path) / name), self.manifest.files[name]
+        )
         if problems:
             raise self._broken(problems[0])
         self._unread.discard(name)
@@ -82,7 +84,7 @@ class Parts:
     def _load(self, name: str) -> Any:
         if name not in self.manifest.files:
             raise self._broken(f"{name} (pieces of tensors) is not in the manifest")
-        held = hold(self.path / name)
+        held = hold(self.manifest.members_in(self.path) / name)
         problems = compare_records(name, held.record, self.manifest.files[name])
         if problems:
             del held  # the report needs no memory

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from detdata.checkpoint.compare import compare, notes
@@ -13,6 +12,7 @@ from detdata.checkpoint.cursor import Repeated, repeated
 from detdata.checkpoint.group import Group
 from detdata.checkpoint.parts import present_tensors, restore
 from detdata.checkpoint.probe import Probe, check_probe, run_probe
+from detdata.checkpoint.remote_path import AnyPath
 from detdata.checkpoint.run import Run
 from detdata.checkpoint.saved import Saved
 from detdata.checkpoint.selection import select
@@ -61,7 +61,7 @@ class Resumed:
 
 
 def resume(
-    run: Run, root: Path, group: Group, step: int | None, accept: Sequence[str], *, strict: bool, probe: Probe | None
+    run: Run, root: AnyPath, group: Group, step: int | None, accept: Sequence[str], *, strict: bool, probe: Probe | None
 ) -> Resumed | None:
     """Find, verify, compare, agree, and only then load; None if nothing was ever published. Collective."""
     doing = "resuming"

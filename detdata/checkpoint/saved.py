@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from detdata.checkpoint.gradients import gradients_name
 from detdata.checkpoint.manifest import Manifest
 from detdata.checkpoint.members import MAX_JSON_BYTES, RECORDS, REQUIRED, rng_name
 from detdata.checkpoint.memory import Held, hold
+from detdata.checkpoint.remote_path import AnyPath
 from detdata.checkpoint.sharded import INDEX, Index, Like, any_sharded, pieces_of, place, ranks_needed, shards_name
 from detdata.checkpoint.tensors import Unreadable, load_tree
 from detdata.checkpoint.verify import compare_records, find_problems, require
@@ -29,7 +29,7 @@ _OF_A_RANK = re.compile(r"_rank[0-9]{5,}\.pt$")
 class Saved:
     """A whole checkpoint in memory (tensors on the CPU): trees by file name, and the three JSON records."""
 
-    path: Path
+    path: AnyPath
     manifest: Manifest
     trees: Mapping[str, Any]
     progress: Progress
@@ -45,7 +45,7 @@ class Damaged(Exception):
         self.problems = problems
 
 
-def read(path: Path, manifest: Manifest, rank: int = 0, *, size: int = 1, like: Like | None = None) -> Saved:
+def read(path: AnyPath, manifest: Manifest, rank: int = 0, *, size: int = 1, like: Like | None = None) -> Saved:
     """Read and verify every file, load the parts that `rank` of `size` needs; runs no code from the files.
 
     like: says how present tensors are sharded; by default all come whole. Nothing is loaded before it is verified, and
@@ -72,7 +72,7 @@ def read(path: Path, manifest: Manifest, rank: int = 0, *, size: int = 1, like: 
         others -= used
     for number, name in enumerate(sorted(others)):
         if number % size == rank:
-            problems = compare_records(name, hash_file(path / name), manifest.files[name])
+            problems = compare_records(name, hash_file(manifest.members_in(path) / name), manifest.files[name])
             if problems:
                 raise Damaged(tuple(find_problems(path, manifest)) or tuple(problems))
     try:
@@ -83,7 +83,7 @@ def read(path: Path, manifest: Manifest, rank: int = 0, *, size: int = 1, like: 
 
 
 def _placed(
-    path: Path, manifest: Manifest, trees: dict[str, Any], record: Any, like: Like | None
+    path: AnyPath, manifest: Manifest, trees: dict[str, Any], record: Any, like: Like | None
 ) -> tuple[dict[str, Any], set[str]]:
     """Return the trees with every tensor in its present layout, and the names of the files of pieces that were read."""
     index = Index({}) if record is None else Index.from_record(record)
@@ -117,14 +117,14 @@ def _leaves(trees: Mapping[str, Any], like: Like) -> Iterator[torch.Tensor | Non
         yield like("model.pt", (name,))
 
 
-def _verified(path: Path, manifest: Manifest, names: Sequence[str]) -> dict[str, Held]:
+def _verified(path: AnyPath, manifest: Manifest, names: Sequence[str]) -> dict[str, Held]:
     """Return the files in memory, each being what was written. Raises Damaged with all that is wrong, OSError."""
     held: dict[str, Held] = {}
     for name in names:
         expected = manifest.files[name]
         if name.endswith(".json") and expected.size > MAX_JSON_BYTES:
             raise Damaged((f"{name} has {expected.size} bytes, more than the {MAX_JSON_BYTES} that are read",))
-        held[name] = hold(path / name)
+        held[name] = hold(manifest.members_in(path) / name)
         problems = compare_records(name, held[name].record, expected)
         if problems:
             held.clear()  # all that is wrong is to be told, and takes no memory

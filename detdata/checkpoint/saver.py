@@ -7,9 +7,9 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import final
 
+from detdata.checkpoint.remote_path import AnyPath
 from detdata.checkpoint.snapshot import Buffers
 from detdata.checkpoint.writing import Content, Writer
 
@@ -20,9 +20,9 @@ _log = logging.getLogger("detdata")
 class SaveReport:
     """One save that is on disk.
 
-    path: the folder; whatever later saves do, it is the name that was published. kind: "latest" or "periodic".
-    size_bytes: of all its files but the manifest. blocked_s: seconds that the training stood still for it.
-    total_s: seconds from the call until it was on disk. Both are wall time.
+    path: the folder, of a URL a RemotePath; whatever later saves do, it is the name that was published. kind: "latest"
+    or "periodic". size_bytes: of all its files but the manifest. blocked_s: seconds that the training stood still for
+    it. total_s: seconds from the call until it was on disk, or in the store. Both are wall time.
 
     >>> import detdata, tempfile, torch
     >>> checkpointer = detdata.Checkpointer(tempfile.mkdtemp(), model=torch.nn.Linear(2, 2))
@@ -31,7 +31,7 @@ class SaveReport:
     (True, 'latest', 0)
     """
 
-    path: Path
+    path: AnyPath
     kind: str
     step: int
     size_bytes: int

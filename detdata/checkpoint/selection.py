@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from detdata.checkpoint.errors import CheckpointNotFound
 from detdata.checkpoint.group import Group
+from detdata.checkpoint.remote_path import AnyPath, StoreError
 from detdata.checkpoint.saved import Damaged, Saved, read
 from detdata.checkpoint.sharded import Like
 from detdata.checkpoint.store import Candidate, look
@@ -15,7 +15,7 @@ from detdata.checkpoint.tensors import Unreadable
 from detdata.errors import CheckpointBroken, UnknownFormat
 
 
-def select(root: Path, step: int | None, group: Group, *, strict: bool, like: Like | None = None) -> Saved | None:
+def select(root: AnyPath, step: int | None, group: Group, *, strict: bool, like: Like | None = None) -> Saved | None:
     """Return the newest whole checkpoint of `root`, or that of `step`; None if nothing was ever published.
 
     Whole means that no rank of `group` finds anything wrong in what it reads; together they read every byte. like: how
@@ -23,7 +23,8 @@ def select(root: Path, step: int | None, group: Group, *, strict: bool, like: Li
 
     Where another process saves to the root meanwhile it looks again, until what it reads is at rest.
     One warning for each broken one passed over (strict: CheckpointBroken instead). Raises CheckpointBroken if none is
-    whole, CheckpointNotFound for a step that is not there, UnknownFormat for one that only another release reads.
+    whole, CheckpointNotFound for a step that is not there, UnknownFormat for one that only another release reads, and
+    StoreError where a store fails: an older checkpoint is no answer to that.
     """
 
     def judge(there: list[Candidate]) -> tuple[_Choice, bool]:
@@ -59,8 +60,13 @@ class _Choice:
 def _choose(there: list[Candidate], step: int | None, group: Group, *, strict: bool, like: Like | None) -> _Choice:
     choice = _Choice(there, there if step is None else [one for one in there if one.step == step])
     for candidate in choice.candidates:
-        saved, problems = _open(candidate, group, like)
-        problems = _of_all_ranks(problems, group)
+        saved, problems, failed = _open(candidate, group, like)
+        problems, failed = _of_all_ranks(problems, group, failed=failed)
+        if failed:
+            raise StoreError(
+                f"nothing was loaded, as {candidate.path} could not be read, which does not mean that it is broken: "
+                f"{'; '.join(problems)}. Try again when the store answers"
+            )
         if saved is not None and not problems:
             choice.chosen, choice.saved = candidate, saved
             break
@@ -83,7 +89,7 @@ def _warn_of_newer(chosen: Candidate, candidates: list[Candidate]) -> None:
         )
 
 
-def _same_everywhere(root: Path, candidates: list[Candidate], group: Group) -> list[Candidate]:
+def _same_everywhere(root: AnyPath, candidates: list[Candidate], group: Group) -> list[Candidate]:
     """Return the candidates; raise CheckpointBroken on all ranks unless every rank finds the same ones."""
     mine = [[one.path.name, one.order[1]] for one in candidates]
     found = group.all_gather(mine, "looking for checkpoints")
@@ -96,25 +102,30 @@ def _same_everywhere(root: Path, candidates: list[Candidate], group: Group) -> l
     return candidates
 
 
-def _of_all_ranks(problems: list[str], group: Group) -> list[str]:
-    found = group.all_gather(problems, "verifying a checkpoint")
+def _of_all_ranks(problems: list[str], group: Group, *, failed: bool) -> tuple[list[str], bool]:
+    found = group.all_gather([problems, failed], "verifying a checkpoint")
     if group.size == 1:
-        return problems
-    return [f"rank {rank}: {problem}" for rank, rows in enumerate(found) for problem in rows]
+        return problems, failed
+    named = [f"rank {rank}: {problem}" for rank, (rows, _) in enumerate(found) for problem in rows]
+    return named, any(other for _, other in found)
 
 
-def _open(candidate: Candidate, group: Group, like: Like | None) -> tuple[Saved | None, list[str]]:
+def _open(candidate: Candidate, group: Group, like: Like | None) -> tuple[Saved | None, list[str], bool]:
+    """Return what was read, what is wrong with it, and whether it is the store that failed, not the checkpoint."""
     if candidate.foreign:  # whole, and newer than what is left: falling back would overwrite it
         raise UnknownFormat(f"{candidate.path}: {candidate.problem}")
     manifest = candidate.manifest
     if manifest is None:
-        return None, [candidate.problem]
+        return None, [candidate.problem], False
     try:
         saved = read(candidate.path, manifest, group.rank, size=group.size, like=like)
     except Damaged as damaged:
-        return None, list(damaged.problems)
+        return None, list(damaged.problems), False
+    except StoreError as error:
+        return None, [str(error)], True
     except (Unreadable, OSError) as error:
-        return None, [str(error)]
+        return None, [str(error)], False
     if saved.progress.global_step != manifest.step:
-        return None, [f"progress.json is of step {saved.progress.global_step}, the manifest of step {manifest.step}"]
-    return saved, []
+        wrong = f"progress.json is of step {saved.progress.global_step}, the manifest of step {manifest.step}"
+        return None, [wrong], False
+    return saved, [], False

@@ -29,6 +29,7 @@ from typing import BinaryIO, TypeVar
 from detdata.checkpoint import lock
 from detdata.checkpoint.files import FileRecord, remove_tree, write_file
 from detdata.checkpoint.manifest import MANIFEST, Manifest, ManifestError, read_manifest
+from detdata.checkpoint.remote_path import AnyPath, RemotePath
 from detdata.checkpoint.verify import is_in_use_elsewhere, whole
 from detdata.disk import sync_folder
 from detdata.errors import UnknownFormat
@@ -56,7 +57,7 @@ class Candidate:
     foreign: the manifest is sound but of a format that this release does not know.
     """
 
-    path: Path
+    path: AnyPath
     kind: str
     step: int | None
     manifest: Manifest | None
@@ -70,7 +71,7 @@ class Candidate:
         return (math.inf if self.step is None else self.step, saved)
 
 
-def find(root: Path) -> list[Candidate]:
+def find(root: AnyPath) -> list[Candidate]:
     """Return what is published in `root`, newest first: by global step, then by time of saving. Reads manifests only.
 
     A `.previous` folder comes right after the one that it gave way to, or takes its place if that is missing.
@@ -90,15 +91,21 @@ def find(root: Path) -> list[Candidate]:
     return [candidate for chain in chains for candidate in chain]
 
 
-def look(root: Path, judge: Callable[[list[Candidate]], tuple[_T, bool]]) -> _T:
+def look(root: AnyPath, judge: Callable[[list[Candidate]], tuple[_T, bool]]) -> _T:
     """Return the first part of what `judge` says of `find(root)`; its second part is whether that is as it should be.
 
     If it is not, and the root has changed meanwhile, a writer has moved things under the reader, who looks again.
     """
     for _ in range(_LOOKS):
-        before = _places(root)
-        result, sound = judge(find(root))
-        if sound or (before is not None and _places(root) == before):
+        before = None if isinstance(root, RemotePath) else _places(root)
+        found = find(root)
+        result, sound = judge(found)
+        if sound:
+            break
+        if isinstance(root, RemotePath):
+            if found == find(root):  # every save has a place of its own there, which its manifest names
+                break
+        elif before is not None and _places(root) == before:
             break
     return result
 
@@ -118,7 +125,7 @@ def _places(root: Path) -> dict[str, tuple[int, int]] | None:
     return places
 
 
-def _look(path: Path, step: int | None) -> Candidate:
+def _look(path: AnyPath, step: int | None) -> Candidate:
     kind = "latest" if step is None else "periodic"
     try:
         manifest = read_manifest(path)
@@ -151,6 +158,16 @@ class Stage:
     def add(self, name: str, record: FileRecord) -> None:
         """Count in a file that another process has written into the folder and synced."""
         self._files[name] = record
+
+    @property
+    def place(self) -> str:
+        """Where in the root the other ranks are to write."""
+        return self.folder.name
+
+    def holds(self, name: str, size: int) -> bool:
+        """Whether the file `name`, which another process has written, is there."""
+        path = self.folder / name
+        return path.exists() and os.lstat(path).st_size == size
 
     @property
     def size_bytes(self) -> int:
@@ -281,17 +298,18 @@ def _rename(source: Path, target: Path) -> None:
             raise
 
 
-def retain(root: Path, keep: int, protected: Collection[Path]) -> list[Path]:
+def retain(root: Path, keep: int, protected: Collection[AnyPath]) -> list[AnyPath]:
     """Remove all periodic checkpoints but the `keep` of the highest steps and those `protected`; return the removed."""
     steps = periodic_steps(root)
     old = sorted(steps, key=steps.__getitem__, reverse=True)[keep:]
     removed = [path for path in old if path not in protected]
     for path in removed:
-        discard(path)
+        if isinstance(path, Path):
+            discard(path)
     return removed
 
 
-def periodic_steps(root: Path) -> dict[Path, int]:
+def periodic_steps(root: AnyPath) -> dict[AnyPath, int]:
     """Return the step of each periodic checkpoint in `root`, by the folders' names alone."""
     matches = ((path, _NAME.fullmatch(path.name)) for path in root.iterdir())
     return {path: int(match[1]) for path, match in matches if match is not None and match[1] is not None}

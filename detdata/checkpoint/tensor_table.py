@@ -9,6 +9,7 @@ from typing import Any
 
 from detdata.checkpoint.inspection import Opened, open_checkpoint
 from detdata.checkpoint.reading import Parts
+from detdata.checkpoint.remote_path import RemotePath
 from detdata.checkpoint.tensor_difference import Values, finite, values
 from detdata.checkpoint.tree_difference import path_text, tensors_of
 
@@ -37,7 +38,7 @@ class TensorRow:
         }
 
 
-def tensor_rows(checkpoint: Opened | str | os.PathLike[str]) -> Iterator[TensorRow]:
+def tensor_rows(checkpoint: Opened | str | os.PathLike[str] | RemotePath) -> Iterator[TensorRow]:
     """Yield a row for each tensor of a checkpoint, part by part, each verified before it is loaded.
 
     Tensors in pieces come whole. Holds one part at a time. Raises CheckpointBroken, UnknownFormat, CheckpointNotFound.

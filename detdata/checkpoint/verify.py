@@ -12,6 +12,7 @@ from typing import Any
 from detdata.checkpoint.errors import CheckpointNotFound
 from detdata.checkpoint.files import FileRecord, hash_file
 from detdata.checkpoint.manifest import MANIFEST, Manifest, ManifestError, read_manifest
+from detdata.checkpoint.remote_path import AnyPath, RemotePath, StoreError, as_path
 from detdata.errors import UnknownFormat
 
 _SILLY = re.compile(r"\.nfs[0-9A-Fa-f]{1,64}")
@@ -21,7 +22,7 @@ _SILLY = re.compile(r"\.nfs[0-9A-Fa-f]{1,64}")
 class Report:
     """What `verify_checkpoint` found. path; step: None if unreadable; files, size_bytes: by the manifest; problems."""
 
-    path: Path
+    path: AnyPath
     step: int | None
     files: int
     size_bytes: int
@@ -51,11 +52,12 @@ class Report:
         }
 
 
-def verify_checkpoint(path: str | os.PathLike[str]) -> Report:
+def verify_checkpoint(path: str | os.PathLike[str] | RemotePath) -> Report:
     """Check one checkpoint folder byte for byte against its manifest, without loading or changing anything.
 
-    path: the folder (`root/ckpt_latest`, `root/ckpt_step_100`). Returns a Report: `.ok`, `.problems`, `str()` for
-    people, `.to_dict()` for machines. Reads every byte once. Raises FileNotFoundError if nothing is there.
+    path: the folder or URL (`root/ckpt_latest`, `root/ckpt_step_100`). Returns a Report: `.ok`, `.problems`, `str()`
+    for people, `.to_dict()` for machines. Reads every byte once. Raises FileNotFoundError if nothing is there, OSError
+    where a store cannot be reached.
 
     >>> import detdata, tempfile, torch
     >>> root = tempfile.mkdtemp()
@@ -63,8 +65,8 @@ def verify_checkpoint(path: str | os.PathLike[str]) -> Report:
     >>> report.ok, report.step
     (True, 0)
     """
-    folder = Path(path)
-    if not os.path.lexists(folder):
+    folder = as_path(path, "path")
+    if not is_there(folder):
         raise CheckpointNotFound(f"there is no checkpoint folder {folder}")
     try:
         manifest = read_manifest(folder)
@@ -74,21 +76,29 @@ def verify_checkpoint(path: str | os.PathLike[str]) -> Report:
     return Report(folder, manifest.step, len(manifest.files), size, tuple(find_problems(folder, manifest)))
 
 
-def find_problems(folder: Path, manifest: Manifest, *, checksums: bool = True) -> list[str]:
+def is_there(path: AnyPath) -> bool:
+    """Whether there is anything at `path`, a broken link too."""
+    return path.exists() if isinstance(path, RemotePath) else os.path.lexists(path)
+
+
+def find_problems(folder: AnyPath, manifest: Manifest, *, checksums: bool = True) -> list[str]:
     """Return what is wrong with the files of `folder`, one line each; empty if it is whole.
 
-    checksums: False compares names and sizes only.
+    checksums: False compares names and sizes only. Raises StoreError.
     """
-    if folder.is_symlink():
-        return [f"{folder.name} is a symbolic link, not a folder"]
+    members = manifest.members_in(folder)
+    for link in (folder, members):
+        if isinstance(link, Path) and link.is_symlink():
+            return [f"{link.name} is a symbolic link, not a folder"]
     problems = []
     named = folder.name.removesuffix(".previous").removeprefix("ckpt_step_")
     if named.isdecimal() and int(named) != manifest.step:
         problems.append(f"the folder is named for step {named}, its manifest is of step {manifest.step}")
+    sizes = members.sizes() if isinstance(members, RemotePath) else None
     for name, file in sorted(manifest.files.items()):
-        problems += _check(folder / name, file, checksums)
+        problems += _check(members / name, file, checksums, sizes)
     try:
-        found = {path.name for path in folder.iterdir()}
+        found = {path.name for path in members.iterdir()} if sizes is None else set(sizes)
     except OSError as error:
         return [*problems, f"the folder cannot be listed: {error}"]
     more = sorted(name for name in found - {MANIFEST, *manifest.files} if not is_in_use_elsewhere(name))
@@ -100,9 +110,11 @@ def is_in_use_elsewhere(name: str) -> bool:
     return _SILLY.fullmatch(name) is not None
 
 
-def _check(path: Path, expected: FileRecord, checksums: bool) -> list[str]:
+def _check(path: AnyPath, expected: FileRecord, checksums: bool, sizes: Mapping[str, int] | None) -> list[str]:
     try:
-        size = os.lstat(path).st_size
+        if sizes is not None and path.name not in sizes:
+            return [f"{path.name} is missing"]
+        size = sizes[path.name] if sizes is not None else os.lstat(str(path)).st_size
         if size != expected.size:
             return [f"{path.name} has {size} bytes, {expected.size} were written"]
         if not checksums:
@@ -110,6 +122,8 @@ def _check(path: Path, expected: FileRecord, checksums: bool) -> list[str]:
         found = hash_file(path)
     except FileNotFoundError:
         return [f"{path.name} is missing"]
+    except StoreError:
+        raise
     except OSError as error:
         return [f"{path.name} cannot be read: {error}"]
     return compare_records(path.name, found, expected)

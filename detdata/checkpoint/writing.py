@@ -10,20 +10,22 @@ leaves a temporary folder that nobody looks at.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias
 
-from detdata.checkpoint import lock
+from detdata.checkpoint import place
 from detdata.checkpoint.environment import host
 from detdata.checkpoint.errors import CheckpointNotSaved
 from detdata.checkpoint.files import FileRecord, write_file
 from detdata.checkpoint.group import Group
+from detdata.checkpoint.remote import RemoteStage
+from detdata.checkpoint.remote_path import AnyPath
 from detdata.checkpoint.sharded import INDEX, Box, Index, shards_name
-from detdata.checkpoint.store import Stage, make_root
+from detdata.checkpoint.store import Stage
 from detdata.checkpoint.tensors import tree_writer
+
+_AnyStage: TypeAlias = Stage | RemoteStage
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class Content:
 class Written:
     """A published checkpoint: its folder, and the bytes in it."""
 
-    path: Path
+    path: AnyPath
     size_bytes: int
 
 
@@ -52,7 +54,7 @@ class Written:
 class Writer:
     """Writes checkpoints of a root, one after the other; holds the root's lock from the first one on (rank 0)."""
 
-    root: Path
+    root: AnyPath
     group: Group
     locked: bool = field(default=False, init=False)
     _error: OSError | None = field(default=None, init=False, repr=False)  # what went wrong on this rank
@@ -64,9 +66,9 @@ class Writer:
         """
         doing = f"saving global step {step}"
         self._error = None
-        stage: Stage | None = None
+        stage: _AnyStage | None = None
         try:
-            stage, opened = self._open()
+            stage, opened = self._open(kind, step)
             opened = self.group.broadcast(opened, doing)
             self._raise_if(step, [opened["error"]])
             mine = self._write_own(stage, opened["folder"], content)
@@ -82,23 +84,22 @@ class Writer:
     def close(self) -> None:
         """Let other processes save to the root."""
         if self.locked:
-            lock.release(self.root)
+            place.release(self.root)
             self.locked = False
 
-    def _open(self) -> tuple[Stage | None, dict[str, Any]]:
+    def _open(self, kind: str, step: int) -> tuple[_AnyStage | None, dict[str, Any]]:
         if self.group.rank:
             return None, {}
         try:
-            make_root(self.root)
             if not self.locked:
-                lock.acquire(self.root)
+                place.acquire(self.root)
                 self.locked = True
-            stage = Stage(self.root)
+            stage = place.open_stage(self.root, kind, step)
         except OSError as error:
             return None, {**self._failed(error), "folder": None}
-        return stage, {"error": None, "folder": stage.folder.name}
+        return stage, {"error": None, "folder": stage.place}
 
-    def _write_own(self, stage: Stage | None, folder: str, content: Content) -> dict[str, Any]:
+    def _write_own(self, stage: _AnyStage | None, folder: str, content: Content) -> dict[str, Any]:
         written: dict[str, FileRecord] = {}
         try:
             for name, tree in content.trees.items():
@@ -120,7 +121,7 @@ class Writer:
         }
 
     def _publish(
-        self, stage: Stage | None, content: Content, replies: list[dict[str, Any]], kind: str, step: int
+        self, stage: _AnyStage | None, content: Content, replies: list[dict[str, Any]], kind: str, step: int
     ) -> dict[str, Any]:
         if stage is None:
             return {}
@@ -128,8 +129,7 @@ class Writer:
             for rank, reply in enumerate(replies):
                 for name, record in reply["files"].items():
                     file = FileRecord(**record)
-                    path = stage.folder / name
-                    if not path.exists() or os.lstat(path).st_size != file.size:
+                    if not stage.holds(name, file.size):
                         return {
                             "error": f"{name}, which rank {rank} wrote on {reply['host']}, is not here on "
                             f"{host()['host']}: the root must be on a file system that all ranks share"
@@ -158,10 +158,6 @@ class Writer:
     def _failed(self, error: OSError) -> dict[str, Any]:
         self._error = error
         return {"error": str(error)}
-
-
-def _text(error: OSError) -> str:
-    return str(error)
 
 
 def _pieces(content: Content, rank: int) -> list[list[Any]]:

@@ -6,22 +6,39 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from detdata.checkpoint.remote_path import AnyPath, as_path
 from detdata.cli.checkpoint_text import listed, shown, tensor_lines, verified
 from detdata.cli.codes import CANNOT_TELL, DIFFERENT, SAME
 from detdata.cli.options import printing
 from detdata.cli.output import put_line
 from detdata.cli.running import errors
-from detdata.errors import CheckpointBroken, MissingExtra
+from detdata.errors import ArgumentValueError, CheckpointBroken, MissingExtra
 
 if TYPE_CHECKING:
     from detdata.checkpoint.inspection import Row
 
-_path = click.Path(path_type=Path)
+    _Type = click.ParamType[AnyPath]
+else:
+    _Type = click.ParamType  # no generic in click 8.1
+
+
+class _Place(_Type):
+    """A folder, or a URL of an object store."""
+
+    name = "path"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> AnyPath:
+        try:
+            return as_path(value or ".", "the path")
+        except ArgumentValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+_path = _Place()
 
 
 @click.group()
@@ -33,7 +50,7 @@ def ckpt() -> None:
 @click.argument("root", type=_path)
 @click.option("--quick", is_flag=True, help="Look at names and sizes of files only, not at every byte.")
 @printing
-def list_(root: Path, quick: bool, **options: Any) -> None:
+def list_(root: AnyPath, quick: bool, **options: Any) -> None:
     """List the checkpoints in the folder ROOT, newest first, and whether each is whole.
 
     Reads every byte, but for --quick. Exit code: 0 all are whole, 1 one is broken, 2 could not tell.
@@ -58,7 +75,7 @@ def list_(root: Path, quick: bool, **options: Any) -> None:
 @click.argument("path", type=_path)
 @click.option("--tensors", is_flag=True, help="List every tensor: dtype, shape, least, greatest, mean, not finite.")
 @printing
-def show(path: Path, tensors: bool, **options: Any) -> None:
+def show(path: AnyPath, tensors: bool, **options: Any) -> None:
     """Show what is in the checkpoint PATH; of a folder of checkpoints in the one that a resume would take.
 
     Of a folder of checkpoints reads every byte of the newest, to find the one that is whole; with --tensors too.
@@ -91,7 +108,7 @@ def show(path: Path, tensors: bool, **options: Any) -> None:
 @ckpt.command()
 @click.argument("paths", nargs=-1, required=True, type=_path)
 @printing
-def verify(paths: tuple[Path, ...], **options: Any) -> None:
+def verify(paths: tuple[AnyPath, ...], **options: Any) -> None:
     """Read every byte of the checkpoints PATHS, or of those in folders of checkpoints, and say what is wrong.
 
     Exit code: 0 all are whole, 1 one is broken, 2 could not tell.
@@ -121,7 +138,7 @@ def verify(paths: tuple[Path, ...], **options: Any) -> None:
 @click.argument("a", type=_path)
 @click.argument("b", type=_path)
 @printing
-def diff(a: Path, b: Path, **options: Any) -> None:
+def diff(a: AnyPath, b: AnyPath, **options: Any) -> None:
     """Say what differs between the checkpoints A and B: parts, tensors, by how much.
 
     Of a folder of checkpoints takes the one that a resume would take. Reads every byte of both. Versions, config and

@@ -164,11 +164,11 @@ def test_members_that_share_bytes_are_never_lent(tmp_path):
         again = archive.getinfo("archive/data/0")
         archive.filelist.append(again)
     with path.open("rb", buffering=0) as file:
-        assert memory._large_records(file, path.stat().st_size) == []
+        assert memory._large_members(file, path.stat().st_size) == []
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("archive/data/0", os.urandom(LARGE))
     with path.open("rb", buffering=0) as file:
-        assert memory._large_records(file, path.stat().st_size) == []
+        assert memory._large_members(file, path.stat().st_size) == []
 
 
 def test_a_file_that_grows_or_shrinks_under_the_reader_is_not_what_was_written(tmp_path, monkeypatch):
