@@ -6,7 +6,6 @@ A name stands for one function of the bytes for ever: what `xxhsum -H2`, `sha256
 
 from __future__ import annotations
 
-import hashlib
 import string
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
@@ -77,7 +76,7 @@ def new_hasher(algorithm: str, data: Bytes = b"") -> Hasher:
     if algorithm == "xxh3-128":
         return xxhash.xxh3_128(data)
     if algorithm == "sha256":
-        return hashlib.sha256(data)
+        return _sha256()(data)
     check_algorithm(algorithm)
     return _blake3()(data)
 
@@ -124,6 +123,12 @@ def split_digest(text: object) -> tuple[str, str]:
             f"a digest of {algorithm} has {2 * _SIZES[algorithm]} lower-case hex digits, found {brief(text)}"
         )
     return algorithm, digits
+
+
+def _sha256() -> Callable[[Bytes], Hasher]:
+    from hashlib import sha256  # with OpenSSL, which takes longer to load than all of this
+
+    return sha256
 
 
 def _blake3() -> Callable[[Bytes], Hasher]:

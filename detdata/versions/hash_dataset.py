@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 from os import PathLike
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from detdata.versions.ignore import Symlinks
 from detdata.versions.manifest import Manifest
 from detdata.versions.means import HashProgress, Means
 from detdata.versions.scan import Paths, scan_paths
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 
 class DatasetWarning(UserWarning):

@@ -11,11 +11,10 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from detdata.algorithms import hex_function
 from detdata.versions.errors import DatasetError
@@ -26,6 +25,9 @@ from detdata.versions.remote import digest_remote
 from detdata.versions.small_files import digest_small
 from detdata.versions.stats import Stats
 from detdata.versions.unfinished import Journal, Unfinished
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor, Future
 
 THREADED = 2**20  # bytes from which threads gain: at 256 KiB two take 1.5 times as long as one, at 1 MiB two thirds
 LARGE = 4 * 2**20  # bytes from which a file is a job of its own on an executor
@@ -186,6 +188,8 @@ def digest_urls(
 
 @contextmanager
 def _pool(workers: int, stopped: threading.Event | None = None) -> Iterator[Executor]:
+    from concurrent.futures import ThreadPoolExecutor  # with logging and more: not for small files
+
     pool = ThreadPoolExecutor(workers, thread_name_prefix="detdata-hash")
     try:
         yield pool
@@ -329,6 +333,8 @@ class _Collector:
 
 
 def _run(executor: Executor, jobs: Iterator[Job], collector: _Collector) -> None:
+    from concurrent.futures import FIRST_COMPLETED, wait
+
     waiting: dict[Future[Any], Job] = {}
     try:
         while True:

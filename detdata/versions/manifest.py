@@ -10,7 +10,6 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -28,6 +27,8 @@ from detdata.versions.names import check_relative, printable, sort_order
 from detdata.versions.report import Report
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from detdata.rows import RowsVersion
 
 Part: TypeAlias = tuple[int, int, str]  # (i, n, digest of the whole listing), i from 1

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from detdata.checks import as_int, brief
 from detdata.errors import ArgumentTypeError, ArgumentValueError
 from detdata.versions.ignore import Rules
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ class Means:
     exclude_files: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.executor is not None and not (isinstance(self.executor, Executor)):
+        if self.executor is not None and not _is_executor(self.executor):
             raise ArgumentTypeError(
                 "executor must be a concurrent.futures.Executor, such as ThreadPoolExecutor(4), or None for threads of "
                 f"this process; got {_told(self.executor)}"
@@ -93,3 +96,9 @@ def check_path(value: object, name: str, what: str) -> None:
 
 def _told(value: object) -> str:
     return f"{brief(value)} of type {type(value).__name__}"
+
+
+def _is_executor(value: object) -> bool:
+    from concurrent.futures import Executor  # with logging and more: not for those who have none
+
+    return isinstance(value, Executor)

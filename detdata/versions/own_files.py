@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import time
 import zlib
 from contextlib import suppress
@@ -61,7 +60,7 @@ def temporary_beside(folder: str, ending: str) -> str:
     >>> is_temporary(temporary_beside("x", ".digests"))
     True
     """
-    return os.path.join(folder, f".tmp-{secrets.token_hex(8)}{ending}")
+    return os.path.join(folder, f".tmp-{os.urandom(8).hex()}{ending}")
 
 
 def is_temporary(path: str) -> bool:
