@@ -28,7 +28,9 @@ def against(row_id, what, ours, side, answer):
     spent, cpu = ours.median("wall_s"), ours.median("cpu_s")
     if answer.missing:
         return missing(row_id, what, "s", spent, answer)
-    note = f"CPU {cpu:.1f} and {answer.median('cpu_s'):.1f} s; {side.partition('-')[0]} {answer.answers[0]['version']}"
+    note = f"CPU {cpu:.1f} and {answer.median('cpu_s'):.1f} s"
+    if answer.answers[0]["version"]:
+        note += f"; {side.partition('-')[0]} {answer.answers[0]['version']}"
     same = len(answer.answers) == len(ours.answers)
     paired = ours.against(answer, "wall_s") if same else None
     note += "" if same else ", one round"
@@ -42,11 +44,12 @@ def trees(run, setting):
         what = f"hash {files:,} files of {plain(size)}"
         with folder_for(name) as folder:
             total = run("hash_write", folder=folder, files=files, size=size)["bytes"]
-            quick = [call(folder, side, at_once) for side in ("ours", "xxhsum-1", "xxhsum-2")]
+            sides = ("ours", "xxhsum-1", "xxhsum-2", *(("bare",) if name == "small" else ()))
+            quick = [call(folder, side, at_once) for side in sides]
             found = in_turn(run, setting.repeat, quick)
             slow = [call(folder, side, at_once) for side in ("ours-sha256", *BY_SHA256, *MD5)]
             found |= in_turn(run, 1, slow)
-            for side in ("xxhsum-1", "xxhsum-2", *MD5):
+            for side in (*sides[1:], *MD5):
                 yield against(f"hash/{name}/{side}", what, found["ours"], side, found[side])
             for side in BY_SHA256:
                 yield against(f"hash/{name}/{side}", f"{what}, sha256", found["ours-sha256"], side, found[side])
