@@ -4,6 +4,7 @@
 - trees, rng, optimizer, schedulers, gradients: objects <-> plain trees that load without running code
 - run, environment, meta, parts, cursor, probe: what a run consists of, what is recorded of it
 - group, writing, saver, snapshot: all ranks write one checkpoint, at once or behind the training
+- deepspeed: an engine that saves and loads itself, inside the same protocol
 - policy, pace, signals, schedule: when
 - selection, compare, resuming, checkpointer: which one, does it fit, go
 - reading, tensor_difference, tree_difference, difference, tensor_table: two checkpoints beside each other
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what type checkers and editors see; `_HOME` below does the same at run time
     from detdata.checkpoint.checkpointer import Checkpointer
+    from detdata.checkpoint.deepspeed import DeepSpeedModel, lay_out_deepspeed
     from detdata.checkpoint.difference import CheckpointDiff, diff_checkpoints
     from detdata.checkpoint.errors import (
         CheckpointNotFound,
@@ -39,6 +41,7 @@ __all__ = [
     "CheckpointNotLoaded",
     "CheckpointNotSaved",
     "Checkpointer",
+    "DeepSpeedModel",
     "Preempted",
     "ProbeFailed",
     "RankMissing",
@@ -46,6 +49,7 @@ __all__ = [
     "SavePolicy",
     "SaveReport",
     "diff_checkpoints",
+    "lay_out_deepspeed",
     "list_checkpoints",
     "verify_checkpoint",
 ]
@@ -57,6 +61,7 @@ _HOME = {
     "CheckpointNotLoaded": "errors",
     "CheckpointNotSaved": "errors",
     "Checkpointer": "checkpointer",
+    "DeepSpeedModel": "deepspeed",
     "Preempted": "errors",
     "ProbeFailed": "errors",
     "RankMissing": "errors",
@@ -64,6 +69,7 @@ _HOME = {
     "SavePolicy": "policy",
     "SaveReport": "saver",
     "diff_checkpoints": "difference",
+    "lay_out_deepspeed": "deepspeed",
     "list_checkpoints": "listing",
     "verify_checkpoint": "verify",
 }

@@ -19,6 +19,7 @@ import torch
 
 from detdata.checkpoint.compare import check_accept
 from detdata.checkpoint.cursor import Cursor
+from detdata.checkpoint.deepspeed import check_options
 from detdata.checkpoint.environment import snapshot
 from detdata.checkpoint.errors import CheckpointNotSaved, Preempted, RankMissing
 from detdata.checkpoint.group import Alone, Group, Ranks, distributed_here
@@ -125,6 +126,7 @@ class Checkpointer:
             precision=precision,
             config=snapshot(config),
         )
+        check_options(self._run.engine, root=self.root, background=background, gradients=gradients)
         self._probe, self._strict = probe, bool(strict)
         self._gradients, self._background, self._when_busy = bool(gradients), bool(background), when_busy
         self._control, commit = _groups(self._run, timeout_seconds)
@@ -334,12 +336,13 @@ class Checkpointer:
         value = None if self._probe is None else run_probe(self._probe, run.model)
         trees = capture(run, rank, gradients=bool(progress.micro_step))
         if rank:
-            return Content(trees, {}, {}, value)
+            return Content(trees, {}, {}, value, run.engine)
         records = {
             "progress.json": {"format": PROGRESS_FORMAT, **progress.to_dict()},
             "data.json": data_record(run),
         }
-        return Content(trees, records, make_meta(run, structure_of(trees["model.pt"]), self._history), value)
+        meta = make_meta(run, structure_of(trees["model.pt"]), self._history)
+        return Content(trees, records, meta, value, run.engine)
 
     def _retain(self, report: SaveReport) -> None:
         """Remove the periodic checkpoints that the policy does not keep; in the thread that has saved, on rank 0."""

@@ -28,6 +28,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from detdata.checkpoint import rng
+from detdata.checkpoint.deepspeed import engine_differences
 from detdata.checkpoint.environment import switches, versions
 from detdata.checkpoint.members import rng_name
 from detdata.checkpoint.meta import structure_of
@@ -70,6 +71,7 @@ def compare(run: Run, saved: Saved, rank: int) -> tuple[Difference, ...]:
     return (
         *_layout(run, saved),
         *_model(run, saved),
+        *engine_differences(run.model, saved.trees["model.pt"], rank),
         *_optimizer(run, saved),
         *_scheduler(run, saved),
         *_one_sided(run, saved),

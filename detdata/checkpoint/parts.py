@@ -147,6 +147,8 @@ def _loaders(run: Run, saved: Saved, skip: Sequence[str], rank: int) -> list[tup
         loader, state = run.loader, saved.data["loader"]
         loads.append(("loader", lambda: loader.load_state_dict(state)))  # first: it may still refuse
     loads.append(("model", lambda: run.bare_model().load_state_dict(trees["model.pt"], strict=True)))
+    if run.engine is not None:
+        loads.append(("engine", partial(run.engine.load, saved.path)))
     order = list(range(len(present)))
     with_optimizer = run.optimizer is not None and "optimizer.pt" in trees and "optimizer" not in skip
     if with_optimizer:

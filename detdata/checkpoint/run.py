@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 
+from detdata.checkpoint.deepspeed import DeepSpeedModel, check_options, is_engine
 from detdata.checks import as_version
 from detdata.errors import ArgumentTypeError, ArgumentValueError
 from detdata.progress import Progress
@@ -85,6 +86,11 @@ class Run:
         """The model without DistributedDataParallel and torch.compile around it."""
         return unwrap(self.model)
 
+    @property
+    def engine(self) -> DeepSpeedModel | None:
+        """The DeepSpeed engine that saves and loads itself, if the model is one."""
+        return self.model if isinstance(self.model, DeepSpeedModel) else None
+
     def scaler_state(self) -> dict[str, Any] | None:
         """The state of the scaler; None if there is none or it is disabled (its state is then empty)."""
         return None if self.scaler is None else self.scaler.state_dict() or None
@@ -120,6 +126,12 @@ def describe_run(
     if not isinstance(model, torch.nn.Module):
         raise ArgumentTypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
     _refuse_old_fsdp(model)
+    if is_engine(model):
+        raise ArgumentTypeError(
+            "model is a DeepSpeed engine, which saves and loads itself: give the Checkpointer DeepSpeedModel(engine)"
+        )
+    if isinstance(model, DeepSpeedModel):
+        check_options(model, optimizer=optimizer, scaler=scaler)
     if optimizer is not None and not (isinstance(optimizer, Stateful) and getattr(optimizer, "param_groups", None)):
         raise ArgumentTypeError(f"optimizer must be a torch optimizer, got {type(optimizer).__name__}")
     schedulers = () if scheduler is None else tuple(scheduler) if isinstance(scheduler, (list, tuple)) else (scheduler,)

@@ -12,9 +12,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
 from detdata.checkpoint import place
+from detdata.checkpoint.deepspeed import DeepSpeedModel
 from detdata.checkpoint.environment import host
 from detdata.checkpoint.errors import CheckpointNotSaved
 from detdata.checkpoint.files import FileRecord, write_file
@@ -33,13 +35,14 @@ class Content:
     """What this rank puts into a checkpoint.
 
     trees: file name -> plain tree. records: file name -> plain JSON; rank 0's count. meta: meta.json without what only
-    the other ranks know. probe: what the probe gave here, or None.
+    the other ranks know. probe: what the probe gave here, or None. engine: what writes files itself, on every rank.
     """
 
     trees: Mapping[str, Any]
     records: Mapping[str, Mapping[str, Any]]
     meta: Mapping[str, Any]
     probe: str | None = None
+    engine: DeepSpeedModel | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,8 @@ class Writer:
     def _write_own(self, stage: _AnyStage | None, folder: str, content: Content) -> dict[str, Any]:
         written: dict[str, FileRecord] = {}
         try:
+            if content.engine is not None:  # first: its ranks wait for each other
+                written |= content.engine.save(_local(self.root) / folder, self.group.rank, self.group.size)
             for name, tree in content.trees.items():
                 if stage is None:
                     written[name] = write_file(self.root / folder / name, tree_writer(tree))
@@ -126,6 +131,10 @@ class Writer:
         if stage is None:
             return {}
         try:
+            if content.engine is not None:
+                known = {name for reply in replies for name in reply["files"]}
+                for name, file in content.engine.settle(_local(stage.folder), known).items():
+                    stage.add(name, file)
             for rank, reply in enumerate(replies):
                 for name, record in reply["files"].items():
                     file = FileRecord(**record)
@@ -158,6 +167,12 @@ class Writer:
     def _failed(self, error: OSError) -> dict[str, Any]:
         self._error = error
         return {"error": str(error)}
+
+
+def _local(path: AnyPath) -> Path:
+    if not isinstance(path, Path):
+        raise CheckpointNotSaved(f"an engine writes to folders, and {path} is in an object store")
+    return path
 
 
 def _pieces(content: Content, rank: int) -> list[list[Any]]:
