@@ -38,7 +38,7 @@ OLD_S = 3600  # seconds after which a place that no manifest names is no save un
 _BEGUN = re.compile(r"[a-z]+-[0-9]+-([0-9a-f]{8,16})-[0-9a-f]{16}")
 _given_up: set[tuple[int, str]] = set()  # process, place of a save that failed before its commit
 _named: set[str] = set()  # places that a manifest was seen to name: no need to look again at each save
-_latest: dict[tuple[int, str], str] = {}  # process, manifest's folder -> the place that it named last
+_sent: dict[tuple[int, str], set[str]] = {}  # process, manifest's folder -> the places that it may name by our doing
 
 
 class RemoteStage:
@@ -88,11 +88,15 @@ class RemoteStage:
         old = _published(target)
         manifest = Manifest(step, kind, time.time_ns(), self._files, self.place)
         self._committing = True
+        ours = _sent.setdefault((os.getpid(), target.url), set())
+        another = kind == "latest" and old is not None and len(ours) > 0 and old.place not in ours
+        ours.add(self.place)
         (target / MANIFEST).put(manifest.to_bytes())
-        before = _remember(target, self.place)
+        ours.intersection_update({self.place})
+        _named.add(self.folder.url)
         if old is not None:
             _remove_files(target, old)
-            if before is not None and kind == "latest" and old.place != before:
+            if another:
                 warnings.warn(
                     f"another run has saved to {target} since this one did: two runs in one root replace each other's "
                     "checkpoints. Give each a root of its own, or end one of them",
@@ -110,19 +114,19 @@ class RemoteStage:
 
 
 def sweep(root: RemotePath) -> None:
-    """Remove the places that no manifest names and that no save is at work on. Failure is a warning.
+    """Remove the places that no manifest names and that no save is at work on. What cannot be removed is a warning.
 
-    Those are the ones that this process has given up, and those that are an hour old by this machine's clock.
+    Raises StoreError if the store cannot be asked. The places are the ones that this process has given up, and those that are an hour old by this machine's clock.
     """
     left: dict[str, list[RemotePath]] = {}
+    for path in (root / DATA).iterdir():
+        begun, found = _BEGUN.fullmatch(path.name), place_of(f"{DATA}/{path.name}")
+        if begun is None or found is None or path.url in _named:
+            continue
+        given_up = (os.getpid(), path.url) in _given_up
+        if given_up or time.time() - int(begun[1], 16) > OLD_S:
+            left.setdefault(folder_name(*found), []).append(path)
     try:
-        for path in (root / DATA).iterdir():
-            begun, found = _BEGUN.fullmatch(path.name), place_of(f"{DATA}/{path.name}")
-            if begun is None or found is None or path.url in _named:
-                continue
-            given_up = (os.getpid(), path.url) in _given_up
-            if given_up or time.time() - int(begun[1], 16) > OLD_S:
-                left.setdefault(folder_name(*found), []).append(path)
         for name, places in left.items():
             named = _all_named(root, name)
             if named is None:
@@ -181,14 +185,6 @@ def _all_named(root: RemotePath, name: str) -> set[str] | None:
         if manifest.place is not None:
             found.add((root / manifest.place).url)
     return found
-
-
-def _remember(target: RemotePath, place: str) -> str | None:
-    """Note that the manifest in `target` names `place`; return what it named before, by this process."""
-    _named.add((target.parent / place).url)
-    key = os.getpid(), target.url
-    before, _latest[key] = _latest.get(key), place
-    return before
 
 
 def _remove_files(folder: RemotePath, manifest: Manifest) -> None:

@@ -63,6 +63,10 @@ class RemotePath:
         """What comes before the last slash."""
         return RemotePath(self.url.rpartition("/")[0])
 
+    def connect(self) -> None:
+        """See that there is a package for the protocol; sends nothing. Raises MissingExtra, ValueError."""
+        self._resolve()
+
     def absolute(self) -> RemotePath:
         """Return itself: no folder of a process comes into it."""
         return self
@@ -203,10 +207,10 @@ AnyPath: TypeAlias = Path | RemotePath
 def as_path(root: object, name: str = "root") -> AnyPath:
     """Return what a user calls a folder: a path of this machine, or a URL. `file://` is a path of this machine.
 
-    Raises TypeError, ValueError saying what is wrong with it.
+    Raises TypeError, ValueError saying what is wrong with it, and MissingExtra.
 
-    >>> as_path("s3://bucket/run/"), as_path("file:///data/run").as_posix()
-    (RemotePath(url='s3://bucket/run'), '/data/run')
+    >>> as_path("memory://bucket/run/"), as_path("file:///data/run").as_posix()
+    (RemotePath(url='memory://bucket/run'), '/data/run')
     """
     if isinstance(root, RemotePath):
         return root
@@ -229,4 +233,6 @@ def as_path(root: object, name: str = "root") -> AnyPath:
         raise ArgumentValueError(
             f"{name} is {url!r}: expected protocol://bucket/folder, without patterns (* ? [ ]), empty parts, . and .."
         )
-    return RemotePath(url)
+    path = RemotePath(url)
+    path.connect()
+    return path
