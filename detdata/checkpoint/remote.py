@@ -116,7 +116,8 @@ class RemoteStage:
 def sweep(root: RemotePath) -> None:
     """Remove the places that no manifest names and that no save is at work on. What cannot be removed is a warning.
 
-    Raises StoreError if the store cannot be asked. The places are the ones that this process has given up, and those that are an hour old by this machine's clock.
+    Those are the ones that this process has given up, and those that are an hour old by this machine's clock. Raises
+    StoreError where the store cannot be asked.
     """
     left: dict[str, list[RemotePath]] = {}
     for path in (root / DATA).iterdir():
