@@ -27,6 +27,7 @@ def versions() -> dict[str, str | None]:
     driver = getattr(torch._C, "_cuda_getDriverVersion", None) if running else None
     devices = range(torch.cuda.device_count()) if running else ()
     cudnn: Any = torch.backends.cudnn
+    engine = sys.modules.get("deepspeed")
     return {
         "python": platform.python_version(),
         "torch": str(torch.__version__),
@@ -36,6 +37,7 @@ def versions() -> dict[str, str | None]:
         "cudnn": str(cudnn.version()) if cuda else None,
         "driver": None if driver is None else str(driver()),
         "devices": ", ".join(torch.cuda.get_device_name(device) for device in devices) or None,
+        **({} if engine is None else {"deepspeed": getattr(engine, "__version__", None)}),
     }
 
 
