@@ -18,7 +18,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
 ]
 ALL = list(range(1, train.STEPS + 1))
-MOMENTS = random.Random(20)
 BOUND = 1e-11  # sums of float64 in another order, 40 steps of AdamW: some 1e-13 each
 
 
@@ -62,8 +61,9 @@ def test_two_ranks_with_ddp_killed_in_a_step_and_in_a_save_and_preempted_are_the
 ):
     _, expected = never_stopped
     root = tmp_path / "root"
-    in_step = f"step:1:{MOMENTS.randrange(13, 16)}:{MOMENTS.randrange(3000)}"
-    in_save = f"write:0:{MOMENTS.randrange(9, 16)}"  # of the second save, in the second epoch
+    moments = random.Random(20)
+    in_step = f"step:1:{moments.randrange(13, 15)}:{moments.randrange(2000)}"  # the save at 16 does not begin
+    in_save = f"write:0:{moments.randrange(9, 16)}"  # of the second save, in the second epoch
 
     job = Job(2, root, tmp_path / "a", "--kill", in_step, in_save, "slow:all:100000", restarts=2)
     job.until(lambda lines: len(attempts(lines)) == 3 and lines[-1].get("step", 0) > 17)
@@ -93,7 +93,9 @@ def test_two_ranks_with_ddp_killed_while_they_save_behind_the_training_are_the_r
     tmp_path, never_stopped
 ):
     _, expected = never_stopped
-    in_save = f"write:1:{MOMENTS.randrange(3, 5)}"  # rank 1 writes one file in each save, two saves at step 12
+    in_save = (
+        f"write:1:{random.Random(21).randrange(3, 5)}"  # rank 1 writes one file in each save, two saves at step 12
+    )
 
     job = Job(2, tmp_path / "root", tmp_path / "a", "--background", "--kill", in_save, restarts=1)
 
@@ -110,7 +112,8 @@ def test_two_ranks_with_fsdp2_killed_go_on_as_one(tmp_path):
     in_ranks(1, straight, tmp_path / "answers", tmp_path / "alone", "alone")
     alone = steps(Job.read(tmp_path / "alone", 0))
     root = tmp_path / "root"
-    every = f"step:all:{MOMENTS.randrange(13, 16)}:{MOMENTS.randrange(3000)}"
+    moments = random.Random(22)
+    every = f"step:all:{moments.randrange(13, 15)}:{moments.randrange(2000)}"
 
     job = Job(2, root, tmp_path / "a", "--arm", "fsdp2", "--kill", every)
     code = job.end()
