@@ -224,7 +224,7 @@ class TestBest:
 
     def test_a_metric_that_is_no_number_cannot_be_the_best(self, tmp_path):
         checkpointer = Checkpointer(tmp_path, model=stamped(0), policy=SavePolicy(best="loss", on_signal=False))
-        with pytest.raises(TypeError, match="metric 'loss' decides .* must be a number, got 'low'"):
+        with pytest.raises(TypeError, match=r"metric 'loss' decides .* must be a number, got 'low'"):
             checkpointer.step(loss="low")
 
     @pytest.mark.parametrize("wrong", [5, ("loss",), ("loss", "least"), (1, "min"), ["loss", "min"]])
