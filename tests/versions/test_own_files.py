@@ -85,7 +85,7 @@ def test_a_users_file_with_a_similar_name_is_data(tmp_path, name):
 
 
 @pytest.mark.parametrize("ending", OWN_ENDINGS)
-@pytest.mark.parametrize("content", [b"", b'{"form', gzip.compress(b"x")[:5]])
+@pytest.mark.parametrize("content", [b"", b'{"form', gzip.compress(b"x", mtime=0)[:5]])
 def test_what_a_killed_process_left_is_no_data(tmp_path, ending, content):
     root = make_tree(tmp_path / "data", PLAIN)
     plain = hash_dataset(root)
