@@ -71,6 +71,7 @@ def test_a_part_on_one_side_only_is_a_difference(runs, tmp_path):
     [part] = found.differing
     assert (part.name, part.differences[0].kind) == ("scaler.pt", "only_b")
     assert "scaler: differs\n  all of it: only in b" in str(found)
+    assert "scaler: differs\n  all of it: only in a" in str(diff_checkpoints(runs / "a", tmp_path / "bare"))
 
 
 def test_config_and_versions_are_listed_and_do_not_count(runs, tmp_path):
@@ -133,6 +134,24 @@ def test_a_difference_in_a_piece_is_found_at_its_place_in_the_whole(runs, tmp_pa
 
     [difference] = [one for part in found.parts for one in part.differences]
     assert (difference.name, difference.elements.count, difference.elements.first) == ("2.weight", 1, (0, 0))
+
+
+def test_in_one_layout_only_the_files_of_pieces_differ_and_are_read(runs, tmp_path):
+    [one], [other], [twin] = (
+        save_run(tmp_path / name, weight=weight) for name, weight in (("one", 0.5), ("other", 0.25), ("twin", 0.5))
+    )
+    for folder in (one, other, twin):
+        in_pieces(folder, 2)
+
+    [difference] = [row for part in diff_checkpoints(one, other).parts for row in part.differences]
+    assert (difference.name, difference.elements.a, difference.elements.b) == ("2.weight", "0.5", "0.25")
+    assert diff_checkpoints(one, twin).same
+    file = twin / "shards_rank00001.pt"
+    data = bytearray(file.read_bytes())
+    data[-30] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(CheckpointBroken, match=r"shards_rank00001.pt is altered"):
+        diff_checkpoints(one, twin)
 
 
 def test_an_altered_or_missing_piece_is_broken_and_no_difference(runs, tmp_path):
