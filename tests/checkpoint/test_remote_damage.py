@@ -7,6 +7,7 @@ import re
 import fsspec
 import pytest
 import torch
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +18,7 @@ from detdata.checkpoint.inspection import describe, open_checkpoint
 from detdata.checkpoint.manifest import REMOTE_FORMAT, Manifest, ManifestError, parse_manifest
 from detdata.checkpoint.memory import hold
 from detdata.checkpoint.remote_path import RemotePath, as_path
+from detdata.cli import main
 from detdata.errors import ArgumentTypeError, ArgumentValueError, CheckpointBroken, MissingExtra
 from detdata.records import canonical_json, digest
 from tests.checkpoint.fakes import bits, make_model, resumed_step, save_steps
@@ -258,3 +260,15 @@ def test_a_file_url_is_a_folder_of_this_machine(tmp_path):
 
     assert (tmp_path / "ckpt_latest" / "model.pt").is_file()
     assert resumed_step(tmp_path) == resumed_step(f"file://{tmp_path}") == 1
+
+
+def test_the_command_line_takes_urls():
+    save_steps(ROOT, [1, 2])
+    run = CliRunner().invoke
+
+    assert run(main, ["ckpt", "list", ROOT]).exit_code == 0
+    assert f"whole: {ROOT}/ckpt_step_2" in run(main, ["ckpt", "verify", f"{ROOT}/ckpt_step_2"]).output
+    assert run(main, ["ckpt", "diff", ROOT, f"{ROOT}/ckpt_step_1"]).exit_code == 1
+    assert json.loads(run(main, ["ckpt", "show", ROOT, "--json"]).output)["path"] == f"{ROOT}/ckpt_step_2"
+    refused = run(main, ["ckpt", "list", "sftp://host/run"])
+    assert (refused.exit_code, "object store" in refused.output) == (2, True)
