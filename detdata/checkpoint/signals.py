@@ -36,7 +36,7 @@ class Signals:
         for name in NAMES:
             number = getattr(signal, name, None)  # Windows has no SIGUSR1
             if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
-                self._before[number] = signal.signal(number, self._note)
+                self._before[number] = _beneath(signal.signal(number, self._note), number)
 
     def release(self) -> None:
         """Put back the handlers that were there before, unless somebody has set others since."""
@@ -56,3 +56,12 @@ class Signals:
         self.received = self.received or number
         if callable(before):
             before(number, frame)
+
+
+def _beneath(handler: Any, number: int) -> Any:
+    """Return the handler beneath those of a parent process's Checkpointers, which have no say in a forked child."""
+    owner = getattr(handler, "__self__", None)
+    while isinstance(owner, Signals) and owner._pid != os.getpid():
+        handler = owner._before.get(number, signal.SIG_DFL)
+        owner = getattr(handler, "__self__", None)
+    return handler

@@ -147,6 +147,31 @@ def test_a_forked_loader_worker_still_dies_of_the_signal(tmp_path):
     assert end(process)[:2] == (0, f"{-signal.SIGTERM}\n")
 
 
+def test_a_forked_child_with_a_checkpointer_of_its_own_is_preempted_as_its_parent_would_be(tmp_path):
+    process = start(
+        """
+        import multiprocessing
+        parent = Checkpointer(root + "/a", model=model)
+        parent.step()
+
+        def work():
+            child = Checkpointer(root + "/b", model=model)
+            child.step()
+            os.kill(os.getpid(), signal.SIGTERM)
+            child.step()
+
+        child = multiprocessing.get_context("fork").Process(target=work)
+        child.start()
+        child.join(20)
+        print(child.exitcode)
+        """,
+        tmp_path,
+    )
+
+    assert end(process)[:2] == (0, "143\n")
+    assert [entry.step for entry in list_checkpoints(tmp_path / "b")] == [2]
+
+
 def test_inside_an_accumulation_window_it_waits_for_the_boundary(tmp_path):
     from tests.checkpoint.fakes import FakeLoader
 

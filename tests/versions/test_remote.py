@@ -197,6 +197,6 @@ def test_a_protocol_that_nobody_knows_is_refused():
 
 
 def test_a_protocol_whose_package_is_missing_says_so(monkeypatch):
-    monkeypatch.setitem(sys.modules, "s3fs", None)
-    with pytest.raises(MissingExtra, match="s3fs"):
-        list_remote("s3://bucket", Rules())
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    with pytest.raises(MissingExtra, match="gcsfs"):
+        list_remote("gs://bucket", Rules())
