@@ -57,6 +57,25 @@ def as_seed(value: object, name: str = "seed") -> int:
     return as_int(value, name, low=0, high=MAX_SEED)
 
 
+def visible(text: str) -> str:
+    r"""Return `text` as one line that any stream and terminal takes: what cannot be seen stands as an escape.
+
+    Names of files and columns may hold anything, line breaks and a terminal's commands too.
+
+    >>> visible("a\nb\x1b[2J\udcff")
+    'a\\nb\\x1b[2J\\xff'
+    """
+    return text if text.isprintable() else "".join(map(_visible, text))
+
+
+def _visible(character: str) -> str:
+    if character.isprintable():
+        return character
+    if "\udc80" <= character <= "\udcff":  # a byte that is no UTF-8
+        return f"\\x{ord(character) - 0xDC00:02x}"
+    return character.encode("unicode_escape").decode("ascii")
+
+
 def as_version(value: object) -> str | None:
     """Return a dataset's version as text: a string, the `.digest` of whatever has one, or None.
 

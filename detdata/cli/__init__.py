@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import Any
 
@@ -15,10 +16,19 @@ from detdata.cli.demo import demo
 
 
 class _Commands(click.Group):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the options before the command, and remember whether JSON is asked for: mistakes are told in it too."""
+        ctx.obj = "--json" in args
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command. One that is stopped before it can see to that itself doesn't exit with 1, "different"."""
         try:
             return super().invoke(ctx)
+        except click.UsageError as error:
+            if ctx.obj:
+                click.echo(json.dumps({"error": error.format_message(), "kind": "UsageError"}))
+            raise
         except KeyboardInterrupt:
             click.echo("\ndetdata: stopped", err=True)
             sys.exit(INTERRUPTED)

@@ -44,13 +44,15 @@ def hash_(paths: tuple[str, ...], output: str, **options: Any) -> None:
       detdata hash data -o data.lock.json
     """
     with errors("hash", options):
+        from detdata.versions.means import quick_notes
         from detdata.versions.scan import scan_paths
 
         target, share = manifest_target(output), part(options["part"])
         with means(options, () if target is None else (str(target.absolute()),)) as with_these:
             asked = list(paths) if len(paths) > 1 else paths[0]
             scan = scan_paths(asked, part=share, means=with_these, **ways(options))
-        put_manifest(scan.manifest, target, options, read=scan.read, trusted=scan.trusted, notes=list(scan.notes))
+        notes = [*scan.notes, *quick_notes(with_these, scan.trusted > 0)]
+        put_manifest(scan.manifest, target, options, read=scan.read, trusted=scan.trusted, notes=notes)
 
 
 @click.command()

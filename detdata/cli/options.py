@@ -15,7 +15,8 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 QUICK = (
     "Do not read files whose device, inode, size, mtime and ctime are those of the last time: take their digests from "
-    "the cache. It cannot see what changed with the clock set back, or behind the file system's back (a failing disk)."
+    "the cache. It cannot see what changed with the clock set back, through a memory map, or behind the file system's "
+    "back (a failing disk)."
 )
 
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}

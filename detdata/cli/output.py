@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import stat
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from detdata.checks import visible
 from detdata.errors import ArgumentValueError
 
 if TYPE_CHECKING:
@@ -83,7 +85,8 @@ def put_manifest(manifest: Manifest, target: Path | None, options: dict[str, Any
         record = {"digest": manifest.digest, "files": len(manifest), unit: manifest.bytes}
         click.echo(json.dumps(record | told | {"manifest": str(target)}))
     elif not options["quiet"]:
-        click.echo(f"{manifest.digest}  {len(manifest):,} {files}, {manifest.bytes:,} {unit} -> {target}")
+        how = f" ({told['read']:,} read, {told['trusted']:,} taken from the cache)" if options.get("quick") else ""
+        click.echo(f"{manifest.digest}  {len(manifest):,} {files}, {manifest.bytes:,} {unit}{how} -> {target}")
 
 
 def show_report(report: Report, options: dict[str, Any], summary: Path | None) -> None:
@@ -91,16 +94,19 @@ def show_report(report: Report, options: dict[str, Any], summary: Path | None) -
     if summary is not None:
         with summary.open("a", encoding="utf-8") as file:
             file.write(report.to_markdown())
-    if options["as_json"]:
-        click.echo(json.dumps(report.to_dict(), indent=1))
-    elif not options["quiet"]:
-        for line in str(report).splitlines():
-            click.echo(_coloured(line))
+    try:
+        if options["as_json"]:
+            click.echo(json.dumps(report.to_dict(), indent=1))
+        elif not options["quiet"]:
+            for line in str(report).splitlines():
+                click.echo(_coloured(line))
+    except BrokenPipeError:  # whoever read has had enough of it (`| head`): the exit code still tells
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - else Python fails at its exit
 
 
 def put_line(line: str) -> None:
     """Print a line of a report, with what no terminal should be sent made visible."""
-    click.echo(_coloured("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)))
+    click.echo(_coloured(visible(line)))
 
 
 def _coloured(line: str) -> str:

@@ -6,12 +6,13 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from detdata.checks import visible
 from detdata.cli.codes import CANNOT_TELL, INTERRUPTED
 from detdata.errors import ArgumentValueError, DetdataError
 
@@ -46,7 +47,7 @@ def means(options: dict[str, Any], exclude_files: tuple[str, ...] = ()) -> Itera
 
 def _is_terminal() -> bool:
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return sys.stderr.isatty() and not plain
+    return sys.stderr is not None and sys.stderr.isatty() and not plain  # None: closed
 
 
 def _digests(cache: Path | None) -> set[tuple[str, int]]:
@@ -66,22 +67,27 @@ def errors(command: str, options: dict[str, Any]) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         hint = "; with --quick the next run goes on from the cache" if options.get("remembered") else ""
-        click.echo(f"\ndetdata {command}: stopped{hint}", err=True)
+        _tell(f"\ndetdata {command}: stopped{hint}", f"stopped{hint}", "KeyboardInterrupt", options)
         sys.exit(INTERRUPTED)
     except (DetdataError, OSError) as error:
         told = _told(error)
-        if options["as_json"]:
-            click.echo(json.dumps({"error": told, "kind": type(error).__name__}))
-        click.echo(f"detdata {command}: {told}", err=True)
+        _tell(f"detdata {command}: {told}", told, type(error).__name__, options)
         sys.exit(CANNOT_TELL)
     except Exception as error:
         if os.environ.get("DETDATA_TRACEBACK"):
             raise
         told = f"{type(error).__name__}: {error}"
-        if options["as_json"]:
-            click.echo(json.dumps({"error": told, "kind": type(error).__name__}))
-        click.echo(f"detdata {command}: {told} (DETDATA_TRACEBACK=1 shows where)", err=True)
+        _tell(f"detdata {command}: {told} (DETDATA_TRACEBACK=1 shows where)", told, type(error).__name__, options)
         sys.exit(CANNOT_TELL)
+
+
+def _tell(line: str, told: str, kind: str, options: dict[str, Any]) -> None:
+    """Say what went wrong, to machines and people; a stream that takes nothing must not change the exit code."""
+    if options["as_json"]:
+        with suppress(OSError):
+            click.echo(json.dumps({"error": told, "kind": kind}))
+    with suppress(OSError):
+        click.echo("\n".join(map(visible, line.split("\n"))), err=True)
 
 
 def _told(error: DetdataError | OSError) -> str:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from detdata.checks import as_int
+from detdata.checks import as_int, visible
 from detdata.rows.build import node_of
 from detdata.rows.reading import Batch, Files, decoding, read_table
 from detdata.rows.report import keyed
@@ -28,7 +28,7 @@ class RowDifference:
     columns: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"row {self.new[1]:,} of {self.new[0]}: {', '.join(self.columns)}"
+        return visible(f"row {self.new[1]:,} of {self.new[0]}: {', '.join(self.columns)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class RowDifferences:
         where = ""
         if self.rows:
             file, row = self.rows[0].new
-            where = f", near row {row:,} of {file}"
+            where = visible(f", near row {row:,} of {file}")
         lines = [f"{self.count:,} {'row' if self.count == 1 else 'rows'} changed{where}"]
         lines += [f"  {row}" for row in self.rows]
         if self.rows and self.count > len(self.rows):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from detdata.checks import visible
 from detdata.errors import DetdataError
 
 
@@ -17,12 +18,7 @@ class RowsError(DetdataError, ValueError):
     def __init__(self, path: str | None, reason: str) -> None:
         self.path = path
         self.reason = reason
-        super().__init__(reason if path is None else f"{_shown(path)}: {reason}")
+        super().__init__(visible(reason if path is None else f"{path}: {reason}"))
 
     def __reduce__(self) -> tuple[type[RowsError], tuple[str | None, str]]:
         return (RowsError, (self.path, self.reason))
-
-
-def _shown(path: str) -> str:
-    """Return a name that any stream can print: bytes of it that are no UTF-8 as escapes."""
-    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

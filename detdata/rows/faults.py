@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from detdata.checks import visible
 from detdata.rows.errors import RowsError
 from detdata.rows.hasher import hash_rows
 from detdata.rows.reading import SUFFIXES, Files, is_table
@@ -33,7 +34,7 @@ class FileFault:
     removed: Schema = ()
 
     def __str__(self) -> str:
-        return f"{self.file}: {self.reason}"
+        return visible(f"{self.file}: {self.reason}")
 
 
 @dataclass(frozen=True, slots=True)

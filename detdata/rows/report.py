@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from detdata.checks import visible
 from detdata.errors import ArgumentValueError
 from detdata.rows.schema import Schema
 from detdata.rows.version import MARK, RowsVersion
@@ -26,19 +27,28 @@ _LINES = 20  # of one kind, for people
 class BlockChange:
     """A block whose values differ.
 
-    row: its first row; rows: how many; file, file_row: where it begins in the new files; columns: names of those that
-    differ in it.
+    row: its first row; rows: how many; old_rows: how many it had before; file, file_row: where it begins in the new
+    files; columns: names of those that differ in it. A last block that has another number of rows than before differs
+    as a whole: whether the rows that both have do is not known.
     """
 
     row: int
     rows: int
+    old_rows: int
     file: str
     file_row: int
     columns: tuple[str, ...]
 
     def __str__(self) -> str:
         where = f"rows {self.row:,} … {self.row + self.rows - 1:,} (from row {self.file_row:,} of {self.file} on)"
-        return f"{where} differ in {_some(self.columns, 8)}"
+        if not self.known:
+            return visible(f"{where} were {self.old_rows:,} rows; {_UNKNOWN}")
+        return visible(f"{where} differ in {_some(self.columns, 8)}")
+
+    @property
+    def known(self) -> bool:
+        """Whether rows are known to differ in it, and it isn't merely longer or shorter."""
+        return self.rows == self.old_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +58,7 @@ class RowsReport:
     kind: "same", "reordered" (the same rows in another order), "grown" (more rows after the old ones), "longer" (more
     rows, and nothing that contradicts growth, but the last `unproved` old ones cannot be compared by the records
     alone), "changed", or "unreadable" (the new files are not one table; then there is no new digest).
-    unchanged: how many first rows are known to be the old ones; unproved: how many of the old ones nobody looked at.
+    unchanged: how many first rows are known to be the old ones; unproved: how many of the old ones nobody compared.
     added, removed: columns, (name, type). retyped: (name, old type, new type). renamed: (old, new) of columns with the
     same values under another name. moved: whether columns that both have come in another order. blocks: where values of
     columns that both have differ, block by block. differences: the very rows, where both tables were at hand.
@@ -110,7 +120,7 @@ class RowsReport:
         if self.differences is not None:
             found = [(*row.new, 1, row.columns) for row in self.differences.rows]
         else:
-            found = [(block.file, block.file_row, block.rows, block.columns) for block in self.blocks]
+            found = [(block.file, block.file_row, block.rows, block.columns) for block in self.blocks if block.known]
         return [
             {"file": file, "row": row, "rows": rows, "column": column}
             for file, row, rows, columns in found
@@ -149,10 +159,10 @@ class RowsReport:
         if self.moved:
             lines.append("columns come in another order")
         if self.kind == "changed":
-            lines += _listed(map(str, self.blocks))
-            lines += [] if self.differences is None else self.differences.lines()
+            lines += _listed(str(block) for block in self.blocks if block.known or self.differences is None)
+            lines += [] if self.differences is None else self.differences.lines() or [_NO_ROW]
         lines += _listed(map(str, self.faults))
-        return "\n  ".join(lines)
+        return "\n  ".join(map(visible, lines))
 
 
 _LISTS = ("added", "removed", "retyped", "renamed")
@@ -165,6 +175,8 @@ _SUMMARIES = {
     "unreadable": "the files cannot be read as one table",
 }
 _PROVED = "the first {first:,} are as before, by the marks of their blocks"
+_UNKNOWN = "whether those that both have differ cannot be told from the record"
+_NO_ROW = "no row that both have differs in a column that both have"
 _UNPROVED = "of the other {rest:,} old rows two manifests cannot tell: verify the older one against the data"
 
 
@@ -233,6 +245,9 @@ def _changes(kind: str, old: RowsVersion, new: RowsVersion) -> RowsReport:
     both = [key for key in before if key in after]
     twins = _twins(old, new)
     unchanged = _unchanged(kind, old, new)
+    blocks: tuple[BlockChange, ...] = ()
+    if kind not in {"same", "grown", "longer"}:
+        blocks = _blocks(old, new, [(key[0], before[key], after[key]) for key in both if was[key] == now[key]])
     return RowsReport(
         kind=kind,
         old_rows=old.rows,
@@ -245,10 +260,10 @@ def _changes(kind: str, old: RowsVersion, new: RowsVersion) -> RowsReport:
         renamed=tuple((one[0], other[0]) for one, other in twins.items()),
         moved=both != [key for key in after if key in before],
         unchanged=unchanged,
-        unproved=old.rows - unchanged if kind == "longer" else 0,
-        blocks=()
-        if kind in {"same", "grown", "longer"}
-        else _blocks(old, new, [(key[0], before[key], after[key]) for key in both if was[key] == now[key]]),
+        unproved=old.rows - unchanged
+        if kind == "longer"
+        else sum(min(block.rows, block.old_rows) for block in blocks if not block.known),
+        blocks=blocks,
     )
 
 
@@ -283,12 +298,13 @@ def _blocks(old: RowsVersion, new: RowsVersion, columns: Sequence[tuple[str, int
             first = number * new.block_rows
             file = bisect_right(ends, first)
             place = (new.files[file][0], first - (ends[file] - new.files[file][1]))
-            changes.append(BlockChange(first, min(new.block_rows, new.rows - first), *place, names))
+            rows, old_rows = (min(version.block_rows, version.rows - first) for version in (new, old))
+            changes.append(BlockChange(first, rows, old_rows, *place, names))
     return tuple(changes)
 
 
 def _block(block: BlockChange) -> dict[str, Any]:
-    whole = {name: getattr(block, name) for name in ("row", "rows", "file", "file_row")}
+    whole = {name: getattr(block, name) for name in ("row", "rows", "old_rows", "file", "file_row")}
     return {**whole, "columns": list(block.columns)}
 
 

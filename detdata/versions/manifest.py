@@ -214,9 +214,10 @@ class Manifest:
 
         root: the folder that was hashed, wherever it lies now, or an fsspec URL. Every byte is read, unless quick: then
         files whose device, inode, size, mtime and ctime are those of the last time are trusted, by the digests in the
-        folder `cache` (by default the user's own). That doesn't see a change made with the clock moved or behind the
-        file system's back; `report.trusted_files` names them. executor, progress: as for `hash_dataset`. compare_to: a
-        good copy of the data, to say at which byte a changed file begins to differ, or which rows do.
+        folder `cache` (by default the user's own). That doesn't see a change made with the clock moved, through a
+        memory map or behind the file system's back; `report.trusted_files` names them. executor, progress: as for
+        `hash_dataset`. compare_to: a good copy of the data, to say at which byte a changed file begins to differ, or
+        which rows do.
         Where the content is rows, files that cannot be read as one table any more are differences, with the reason.
         Raises DatasetError (an OSError) for what cannot be listed or read; ValueError, TypeError.
 

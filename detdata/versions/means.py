@@ -15,6 +15,11 @@ from detdata.versions.ignore import Rules
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+UNPROVED = (
+    "files taken from the cache were not read: a change made with the clock moved, through a memory map, behind the "
+    "file system's back or on one without ctime is not seen"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class HashProgress:
@@ -78,6 +83,17 @@ class Means:
                 raise ArgumentValueError(
                     f"cache must be a folder, and {brief(str(self.cache))} is a file; name another place, or None"
                 )
+
+
+def quick_notes(means: Means, trusted: bool) -> tuple[str, ...]:
+    """Return what a person should know of a quick run; trusted: whether any file was taken from the cache.
+
+    >>> quick_notes(Means(cache="c"), False)
+    ('quick: nothing was in the cache that could be trusted; every file was read',)
+    """
+    if not (means.quick and means.cache is not None):
+        return ()
+    return (f"quick: {UNPROVED if trusted else 'nothing was in the cache that could be trusted; every file was read'}",)
 
 
 def check_path(value: object, name: str, what: str) -> None:

@@ -11,7 +11,7 @@ import sys
 import unicodedata
 from collections.abc import Sequence
 
-from detdata.checks import brief
+from detdata.checks import brief, visible
 from detdata.errors import UnknownFormat
 
 _LONGEST_SHOWN = 200  # characters of a path in a message
@@ -54,15 +54,7 @@ def printable(path: str) -> str:
     if len(path) > _LONGEST_SHOWN:
         half = _LONGEST_SHOWN // 2
         path = f"{path[:half]}…{path[-half:]}"
-    return path if path.isprintable() else "".join(map(_shown, path))
-
-
-def _shown(character: str) -> str:
-    if character.isprintable():
-        return character
-    if "\udc80" <= character <= "\udcff":
-        return f"\\x{ord(character) - 0xDC00:02x}"
-    return character.encode("unicode_escape").decode("ascii")
+    return visible(path)
 
 
 def check_relative(path: object) -> str:

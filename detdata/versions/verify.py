@@ -12,17 +12,12 @@ from detdata.versions.diff import diff
 from detdata.versions.errors import DatasetError
 from detdata.versions.files import first_difference
 from detdata.versions.manifest import Manifest
-from detdata.versions.means import Means, Ways, check_path
+from detdata.versions.means import UNPROVED, Means, Ways, check_path, quick_notes
 from detdata.versions.names import path_key
 from detdata.versions.remote import is_url
 from detdata.versions.report import Change, Report
 from detdata.versions.scan import Scan, scan_listing, scan_url
 from detdata.versions.walk import Listing, Selection, list_files
-
-_UNPROVED = (
-    "files taken from the cache were not read: a change made with the clock moved, behind the file system's back or on "
-    "one without ctime is not seen"
-)
 
 
 def verify_manifest(
@@ -57,19 +52,15 @@ def with_scans(report: Report, means: Means, *scans: Scan) -> Report:
             tuple(sorted((f"{s.root}/{path}" for s in scans for path in getattr(s, name)), key=path_key))
             for name in ("read_files", "trusted_files")
         )
-    quick = means.quick and means.cache is not None
-    unproved = _UNPROVED if trusted else ""
-    notes = [*report.notes, *(note for scan in scans for note in scan.notes)]
-    if quick:
-        notes.append(f"quick: {unproved or 'nothing was in the cache that could be trusted; every file was read'}")
+    notes = [*report.notes, *(note for scan in scans for note in scan.notes), *quick_notes(means, bool(trusted))]
     return replace(
         report,
         read=len(read),
         trusted=len(trusted),
         read_files=read,
         trusted_files=trusted,
-        quick=quick,
-        unproved=unproved,
+        quick=means.quick and means.cache is not None,
+        unproved=UNPROVED if trusted else "",
         notes=tuple(notes),
     )
 

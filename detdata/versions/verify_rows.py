@@ -62,7 +62,7 @@ def first_rows(report: Report, old: Side, new: Side) -> Report:
     if (found.old_rows, found.new_rows) != (rows.old_rows, rows.new_rows):
         note = f"which rows differ could not be told: {os.fspath(old[0])} does not hold the old rows"
         return replace(report, notes=(*report.notes, note))
-    return replace(report, rows=replace(rows, differences=found))
+    return replace(report, rows=replace(rows, differences=found, unproved=0))
 
 
 def _broken(manifest: Manifest, chosen: Selection, listing: Listing) -> Report:

@@ -190,3 +190,19 @@ def test_the_rows_that_differ_are_those_of_a_plain_comparison(tmp_path_factory, 
     unlike = [row for row, (one, other) in enumerate(zip(old, new, strict=False)) if one != other]
     assert (len(unlike), unlike[:5]) == (found.count, [row.row for row in found.rows])
     assert (len(old), len(new)) == (found.old_rows, found.new_rows)
+
+
+def test_a_last_block_of_another_length_is_not_said_to_differ(hashed):
+    unknown = "whether those that both have differ cannot be told from the record"
+    fewer = TABLE.slice(0, N - 10)
+    report = compared(hashed, fewer)
+
+    assert [(block.row, block.rows, block.old_rows) for block in report.blocks] == [(131_072, 18_918, 18_928)]
+    assert str(report).splitlines() == [
+        "rows changed",
+        "  number of rows: 150,000 -> 149,990",
+        f"  rows 131,072 … 149,989 (from row 131,072 of part-0.parquet on) were 18,928 rows; {unknown}",
+    ]
+    record = report.to_dict()
+    assert (record["changed"], record["unchanged"], record["unproved"]) == ([], 131_072, 18_918)
+    assert record["blocks"][0]["old_rows"] == 18_928

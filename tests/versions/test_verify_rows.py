@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 
 import pyarrow as pa
@@ -209,6 +210,22 @@ def test_beside_a_good_copy_the_very_rows_are_told(data, tmp_path):
     assert rows["count"] == 2
     assert "2 rows changed, near row 17 of part-1.parquet" in str(report)
     assert report.notes == ()
+
+
+def test_beside_a_good_copy_rows_that_were_cut_off_are_no_rows_that_differ(data, tmp_path):
+    folder, manifest = data
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    pq.write_table(table(2 * N, rows=N - 7), folder / "part-2.parquet")
+
+    _, rows = verified(manifest, folder)
+    assert (rows["changed"], rows["count"], rows["unproved"]) == ([], None, 3 * N - 7)
+    report, rows = verified(manifest, folder, compare_to=copy)
+    assert (rows["changed"], rows["count"], rows["unproved"]) == ([], 0, 0)
+    assert str(report).splitlines()[-2:] == [
+        "  number of rows: 3,000 -> 2,993",
+        "  no row that both have differs in a column that both have",
+    ]
 
 
 def test_a_copy_that_is_none_is_told(data, tmp_path):
