@@ -44,6 +44,15 @@ def digest(data: bytes) -> str:
     return "xxh3-128:" + xxhash.xxh3_128_hexdigest(data)
 
 
+def own_digest(record: Mapping[str, Any]) -> str:
+    """Return what a record's own key "digest" must say: the digest of everything else in it.
+
+    >>> own_digest({"a": 1, "digest": "?"}) == digest(canonical_json({"a": 1}))
+    True
+    """
+    return digest(canonical_json({key: value for key, value in record.items() if key != "digest"}))
+
+
 def register_format(format: str, keys: tuple[str, ...], build: Builder) -> None:
     """Make `from_spec` understand specs of `format`, for orders that live outside this library.
 

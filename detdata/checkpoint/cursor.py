@@ -18,7 +18,7 @@ from typing import Any
 from detdata.checkpoint.files import read_bounded
 from detdata.checkpoint.remote_path import AnyPath, RemotePath
 from detdata.progress import Progress
-from detdata.records import canonical_json, digest
+from detdata.records import canonical_json, own_digest
 
 FORMAT = "detdata.cursor/1"
 NAME = ".cursor"
@@ -55,7 +55,7 @@ class Cursor:
             "global_step": progress.global_step,
             "consumed_samples": progress.consumed_samples,
         }
-        record["digest"] = digest(canonical_json(record))
+        record["digest"] = own_digest(record)
         with contextlib.suppress(OSError):
             if self._file is None:
                 self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o644)
@@ -79,8 +79,7 @@ def repeated(root: AnyPath, progress: Progress) -> Repeated | None:
         return None
     if not isinstance(record, dict) or set(record) != _KEYS or record["format"] != FORMAT:
         return None
-    expected = digest(canonical_json({key: value for key, value in record.items() if key != "digest"}))
-    if record["digest"] != expected:
+    if record["digest"] != own_digest(record):
         return None
     step, samples = record["global_step"], record["consumed_samples"]
     if type(step) is not int or type(samples) is not int or step < progress.global_step:

@@ -20,7 +20,7 @@ from typing import Any
 from detdata.checkpoint.files import FileRecord, read_bounded
 from detdata.checkpoint.remote_path import AnyPath, StoreError
 from detdata.errors import UnknownFormat
-from detdata.records import canonical_json, digest
+from detdata.records import canonical_json, own_digest
 
 FORMAT = "detdata.checkpoint/1"
 REMOTE_FORMAT = "detdata.remote/1"
@@ -65,7 +65,7 @@ class Manifest:
         }
         if self.place is not None:
             record["place"] = self.place
-        record["digest"] = digest(canonical_json(record))
+        record["digest"] = own_digest(record)
         return canonical_json(record)
 
 
@@ -101,8 +101,7 @@ def parse_manifest(data: bytes) -> Manifest:
         raise ManifestError(f"{MANIFEST} is cut short or altered: {type(error).__name__}: {error}") from None
     if not canonical:
         raise ManifestError(f"{MANIFEST} is altered: not in its canonical form")
-    rest = {key: value for key, value in record.items() if key != "digest"}
-    expected = digest(canonical_json(rest))
+    expected = own_digest(record)
     if record.get("digest") != expected:
         raise ManifestError(f"{MANIFEST} is altered: its digest is {expected}, it says {record.get('digest')!r}")
     if record.get("format") not in {FORMAT, REMOTE_FORMAT}:

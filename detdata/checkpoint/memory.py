@@ -6,7 +6,6 @@ divided by the zip archive's own directory, which is not verified at that time: 
 
 from __future__ import annotations
 
-import io
 import os
 import struct
 import zipfile
@@ -17,6 +16,7 @@ import torch
 import xxhash
 
 from detdata.checkpoint.files import DIGEST, FileRecord, open_regular, read_hashed, size_of
+from detdata.checkpoint.placed import Placed
 from detdata.checkpoint.remote_path import AnyPath
 
 LARGE = 1 << 16  # bytes of a tensor that gets memory of its own; smaller ones are copied
@@ -77,7 +77,7 @@ class Held:
         return done
 
 
-class _Reader(io.RawIOBase):
+class _Reader(Placed):
     """The open file that torch.load sees.
 
     For each tensor torch makes memory, has it filled from here, and asks `place` where the tensor shall live. With
@@ -86,8 +86,8 @@ class _Reader(io.RawIOBase):
     """
 
     def __init__(self, held: Held, *, lend: bool) -> None:
+        super().__init__(held.record.size)
         self._held, self._lend = held, lend
-        self._at = 0
         self._mark = os.urandom(16)
         self._lent: list[int] = []
         self._placed: list[int] = []
@@ -100,22 +100,6 @@ class _Reader(io.RawIOBase):
     def settled(self) -> bool:
         """Whether every slip was redeemed, and no block is lent twice."""
         return self._lent == self._placed and len(set(self._lent)) == len(self._lent)
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._held.record.size}[whence]
-        if base + offset < 0:
-            raise ValueError(f"cannot seek to {base + offset}")
-        self._at = base + offset
-        return self._at
 
     def readinto(self, buffer: Any) -> int:
         target = memoryview(buffer).cast("B")

@@ -30,6 +30,9 @@ def open_stage(root: AnyPath, kind: str, step: int) -> Stage | RemoteStage:
 
 def retain(root: AnyPath, keep: int, protected: Collection[AnyPath]) -> list[AnyPath]:
     """Remove all periodic checkpoints but the `keep` of the highest steps and those `protected`; return the removed."""
-    if isinstance(root, RemotePath):
-        return remote.retain(root, keep, protected)
-    return store.retain(root, keep, protected)
+    steps = store.periodic_steps(root)
+    old = sorted(steps, key=steps.__getitem__, reverse=True)[keep:]
+    removed = [path for path in old if path not in protected]
+    for path in removed:
+        remote.discard(path) if isinstance(path, RemotePath) else store.discard(path)
+    return removed

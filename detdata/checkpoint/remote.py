@@ -15,7 +15,7 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 from typing import BinaryIO
 
@@ -29,8 +29,8 @@ from detdata.checkpoint.manifest import (
     parse_manifest,
     place_of,
 )
-from detdata.checkpoint.remote_path import AnyPath, RemotePath, StoreError
-from detdata.checkpoint.store import PREVIOUS, folder_name, periodic_steps
+from detdata.checkpoint.remote_path import RemotePath, StoreError
+from detdata.checkpoint.store import PREVIOUS, folder_name
 from detdata.errors import UnknownFormat
 
 DATA = "data"
@@ -141,17 +141,6 @@ def sweep(root: RemotePath) -> None:
         warnings.warn(
             f"could not remove what cut saves left in {root}: {error}; the next save tries again", stacklevel=3
         )
-
-
-def retain(root: RemotePath, keep: int, protected: Collection[AnyPath]) -> list[AnyPath]:
-    """Remove all periodic checkpoints but the `keep` of the highest steps and those `protected`; return the removed."""
-    steps = periodic_steps(root)
-    old = sorted(steps, key=steps.__getitem__, reverse=True)[keep:]
-    removed = [path for path in old if path not in protected]
-    for path in removed:
-        if isinstance(path, RemotePath):
-            discard(path)
-    return removed
 
 
 def discard(path: RemotePath) -> None:

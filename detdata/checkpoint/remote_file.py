@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
-import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from detdata.checkpoint.placed import Placed
 from detdata.checkpoint.remote_path import RemotePath
 
 PIECE = 1 << 23  # bytes of one request
@@ -14,36 +13,15 @@ AHEAD = 4  # requests that are under way beyond the reader
 TAIL = 1 << 18  # bytes of the last piece, which is kept: an archive's directory is looked at first and read last
 
 
-class RemoteFile(io.RawIOBase):
+class RemoteFile(Placed):
     """The open object. Holds AHEAD + 2 pieces at most. Raises FileNotFoundError, StoreError."""
 
     def __init__(self, path: RemotePath) -> None:
         self._path = path
         self._pieces: dict[int, Future[bytes]] = {}
         self._pool = ThreadPoolExecutor(AHEAD + 1, thread_name_prefix="detdata-read")
-        self._size = size = path.size()
+        super().__init__(size := path.size())  # after what `close` needs: it is called where this raises, too
         self._cuts = sorted({*range(0, size - TAIL, PIECE), max(size - TAIL, 0), size})
-        self._at = 0
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return True."""
-        return True
-
-    def tell(self) -> int:
-        """Return where the next byte is read."""
-        return self._at
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Go to a place; return it."""
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
-        if base + offset < 0:
-            raise ValueError(f"cannot seek to {base + offset}")
-        self._at = base + offset
-        return self._at
 
     def readinto(self, buffer: Any) -> int:
         """Fill `buffer`; return the bytes, fewer only at the end."""

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import torch
 
+from detdata.checkpoint.containers import rebuilt
 from detdata.errors import ArgumentTypeError, UnknownFormat
 
 FORMAT = "detdata.shards/1"
@@ -93,7 +94,7 @@ def split(tree: Any, part: str) -> tuple[Any, list[Piece]]:
     def visit(value: Any) -> Any:
         nonlocal count
         if not is_sharded(value):
-            return _rebuilt(value, visit)
+            return rebuilt(value, lambda item, _: visit(item))
         key, count = f"{part}#{count}", count + 1
         if any(placement.is_partial() for placement in value.placements):
             raise ArgumentTypeError(f"{key} is a DTensor with a partial placement: its values are not final")
@@ -162,17 +163,7 @@ def place(part: str, tree: Any, like: Like | None, pieces: Mapping[str, list[Pie
             if is_sharded(target) and target is not None and target.shape == value.shape:
                 return _in_layout(target, value.dtype, lambda box: value[_slices(box)].clone())
             return value
-        if isinstance(value, dict):
-            copy: Any = type(value)()
-            for key, item in value.items():
-                copy[key] = visit(item, (*path, key))
-            metadata = getattr(value, "_metadata", None)
-            if metadata is not None:
-                copy._metadata = metadata
-            return copy
-        if type(value) in (list, tuple):
-            return type(value)(visit(item, (*path, number)) for number, item in enumerate(value))
-        return value
+        return rebuilt(value, lambda item, key: visit(item, (*path, key)))
 
     return visit(tree, ())
 
@@ -206,18 +197,6 @@ def describe(tensors: Iterable[Any]) -> dict[str, Any] | None:
     }
     layouts = [{"names": names, "mesh": list(shape), "placements": text} for names, shape, text in sorted(rows)]
     return {"layouts": layouts} if layouts else None
-
-
-def _rebuilt(value: Any, visit: Callable[[Any], Any]) -> Any:
-    if isinstance(value, dict):
-        copy: Any = type(value)()
-        for key, item in value.items():
-            copy[key] = visit(item)
-        metadata = getattr(value, "_metadata", None)
-        if metadata is not None:
-            copy._metadata = metadata
-        return copy
-    return type(value)(visit(item) for item in value) if type(value) in (list, tuple) else value
 
 
 def _first_of_replicas(value: Any) -> bool:

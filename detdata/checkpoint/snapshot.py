@@ -6,6 +6,8 @@ from typing import Any, TypeAlias, final
 
 import torch
 
+from detdata.checkpoint.containers import rebuilt
+
 _Place: TypeAlias = tuple[Any, ...]
 
 
@@ -35,17 +37,7 @@ class Buffers:
     def _value(self, value: Any, place: _Place, copied: dict[_Place, Any], used: dict[_Place, Any]) -> Any:
         if isinstance(value, torch.Tensor):
             return self._tensor(value, place, copied, used)
-        if isinstance(value, dict):
-            copy: Any = type(value)()
-            for key, item in value.items():
-                copy[key] = self._value(item, (*place, key), copied, used)
-            metadata = getattr(value, "_metadata", None)
-            if metadata is not None:
-                copy._metadata = metadata
-            return copy
-        if type(value) in (list, tuple):
-            return type(value)(self._value(item, (*place, index), copied, used) for index, item in enumerate(value))
-        return value
+        return rebuilt(value, lambda item, key: self._value(item, (*place, key), copied, used))
 
     def _tensor(
         self, value: torch.Tensor, place: _Place, copied: dict[_Place, torch.Tensor], used: dict[_Place, torch.Tensor]

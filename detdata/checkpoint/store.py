@@ -21,7 +21,7 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, TypeVar
@@ -296,17 +296,6 @@ def _rename(source: Path, target: Path) -> None:
     except FileNotFoundError:
         if not target.exists() or not os.path.samestat(before, os.lstat(target)):
             raise
-
-
-def retain(root: Path, keep: int, protected: Collection[AnyPath]) -> list[AnyPath]:
-    """Remove all periodic checkpoints but the `keep` of the highest steps and those `protected`; return the removed."""
-    steps = periodic_steps(root)
-    old = sorted(steps, key=steps.__getitem__, reverse=True)[keep:]
-    removed = [path for path in old if path not in protected]
-    for path in removed:
-        if isinstance(path, Path):
-            discard(path)
-    return removed
 
 
 def periodic_steps(root: AnyPath) -> dict[AnyPath, int]:

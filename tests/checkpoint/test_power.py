@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from detdata.checkpoint import Checkpointer, SavePolicy
-from detdata.checkpoint.store import retain
+from detdata.checkpoint.place import retain
 from tests.checkpoint.fakes import FakeLoader
 from tests.checkpoint.power import Proof, plain_rank, plain_save, saved_rank, scratch, selected
 from tests.checkpoint.recorder import Recorder
