@@ -243,14 +243,18 @@ class Checkpointer:
                 "Call save() after optimizer.step(), when loader.progress.micro_step is 0, let step() do it, or make "
                 "the Checkpointer with gradients=True"
             )
-        begun = time.monotonic()
         if self._when_busy == "refuse" and self._busy():
             raise CheckpointNotSaved(
                 f"the checkpoint of global step {progress.global_step} was not saved: an earlier one is still being "
                 'written. wait() for it, or make the Checkpointer with when_busy="wait"'
             )
+        return self._save(kind)
+
+    def _save(self, kind: str) -> AnyPath:
+        """Save, after a save that is still under way."""
+        begun = time.monotonic()
         self._saver.collect(wait=True)
-        content, step = self._content(), progress.global_step
+        content, step = self._content(), self.progress.global_step
         if self._background:
             self._saver.start(content, kind, step, begun)
             path = self.root / folder_name(kind, step)
@@ -303,9 +307,7 @@ class Checkpointer:
             self._schedule.put_off(kind)
             return False
         try:
-            if last:
-                self._saver.collect(wait=True)
-            self.save(kind)
+            self._save(kind)
         except RankMissing:
             raise
         except CheckpointNotSaved as error:
@@ -367,7 +369,7 @@ class Checkpointer:
             warnings.warn(
                 f"{self.root} holds checkpoints of higher steps than the {step} just saved ({', '.join(higher[:3])}): "
                 "resume() takes the highest step. If they are an old run's, move them away",
-                stacklevel=3,
+                stacklevel=4,
             )
 
     def _check_open(self) -> None:
