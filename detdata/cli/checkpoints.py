@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from detdata.checkpoint.remote_path import AnyPath, as_path
 from detdata.cli.checkpoint_text import listed, shown, tensor_lines, verified
 from detdata.cli.codes import CANNOT_TELL, DIFFERENT, SAME
 from detdata.cli.options import printing
@@ -20,6 +19,7 @@ from detdata.errors import ArgumentValueError, CheckpointBroken, MissingExtra
 
 if TYPE_CHECKING:
     from detdata.checkpoint.inspection import Row
+    from detdata.checkpoint.remote_path import AnyPath
 
     _Type = click.ParamType[AnyPath]
 else:
@@ -32,6 +32,8 @@ class _Place(_Type):
     name = "path"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> AnyPath:
+        from detdata.checkpoint.remote_path import as_path  # not at the start of every other command
+
         try:
             return as_path(value or ".", "the path")
         except ArgumentValueError as error:
