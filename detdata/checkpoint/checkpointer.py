@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-import math
 import os
-import sys
 import time
 import warnings
 from collections.abc import Iterable, Mapping
@@ -22,7 +19,7 @@ from detdata.checkpoint.cursor import Cursor
 from detdata.checkpoint.deepspeed import check_options
 from detdata.checkpoint.environment import snapshot
 from detdata.checkpoint.errors import CheckpointNotSaved, Preempted, RankMissing
-from detdata.checkpoint.group import Alone, Group, Ranks, distributed_here
+from detdata.checkpoint.group import groups
 from detdata.checkpoint.manifest import KINDS
 from detdata.checkpoint.members import PROGRESS_FORMAT
 from detdata.checkpoint.meta import make_meta, structure_of
@@ -31,8 +28,8 @@ from detdata.checkpoint.place import retain
 from detdata.checkpoint.policy import SavePolicy
 from detdata.checkpoint.probe import Probe, run_probe
 from detdata.checkpoint.remote_path import AnyPath, RemotePath, as_path
-from detdata.checkpoint.resuming import resume
-from detdata.checkpoint.run import Run, describe_run
+from detdata.checkpoint.resuming import resume, tell
+from detdata.checkpoint.run import describe_run
 from detdata.checkpoint.saver import Saver, SaveReport
 from detdata.checkpoint.schedule import Schedule
 from detdata.checkpoint.store import folder_name, periodic_steps
@@ -40,8 +37,6 @@ from detdata.checkpoint.writing import Content, Writer
 from detdata.checks import as_int
 from detdata.errors import ArgumentTypeError, ArgumentValueError
 from detdata.progress import Progress
-
-_log = logging.getLogger("detdata")
 
 
 class Checkpointer:
@@ -129,7 +124,7 @@ class Checkpointer:
         check_options(self._run.engine, root=self.root, background=background, gradients=gradients)
         self._probe, self._strict = probe, bool(strict)
         self._gradients, self._background, self._when_busy = bool(gradients), bool(background), when_busy
-        self._control, commit = _groups(self._run, timeout_seconds)
+        self._control, commit = groups(self._run.rank, timeout_seconds)
         self._writer = Writer(self.root, commit)
         self._saver = Saver(self._writer, self._retain)
         self._schedule = Schedule(policy, self._control)
@@ -187,7 +182,7 @@ class Checkpointer:
         self._resumed_from = found.saved.path
         self._schedule.latest_at = time.monotonic()
         if self._control.rank == 0:
-            _tell(found.summary(self._run))
+            tell(found.summary(self._run))
         return self.progress
 
     def step(self, **metrics: Any) -> bool:
@@ -383,20 +378,3 @@ def _metric(name: str, value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, str, np.generic)):
         return value
     raise ArgumentTypeError(f"metric {name!r} must be a number, a string or a tensor of one element, got {value!r}")
-
-
-def _groups(run: Run, timeout_s: float) -> tuple[Group, Group]:
-    """The processes to agree with, once for the training's thread and once for the saves behind it."""
-    if isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)) or not 0 < timeout_s < math.inf:
-        raise ArgumentValueError(f"timeout_seconds must be a number above 0, got {timeout_s!r}")
-    if distributed_here():
-        return Ranks(timeout_s), Ranks(timeout_s)
-    alone = Alone(run.rank)
-    return alone, alone
-
-
-def _tell(line: str) -> None:
-    if _log.isEnabledFor(logging.INFO) and _log.hasHandlers():
-        _log.info("%s", line)
-    else:
-        sys.stderr.write(f"detdata: {line}\n")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import json
+import math
 import re
 import sys
 from typing import Any, TypeAlias, final
@@ -16,6 +17,7 @@ from typing import Any, TypeAlias, final
 import torch
 
 from detdata.checkpoint.errors import RankMissing
+from detdata.errors import ArgumentValueError
 
 
 @final
@@ -129,7 +131,7 @@ class Ranks:
 Group: TypeAlias = Alone | Ranks
 
 
-def distributed_here() -> bool:
+def _distributed_here() -> bool:
     """Whether this process is one of several of an initialised torch.distributed process group."""
     distributed = getattr(sys.modules.get("torch"), "distributed", None)
     return bool(
@@ -138,3 +140,16 @@ def distributed_here() -> bool:
         and distributed.is_initialized()
         and distributed.get_world_size() > 1
     )
+
+
+def groups(rank: int, timeout_s: float) -> tuple[Group, Group]:
+    """Return the processes to agree with: once for the training's thread, once for the saves behind it.
+
+    Raises ValueError for a time-out that is no number above 0.
+    """
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)) or not 0 < timeout_s < math.inf:
+        raise ArgumentValueError(f"timeout_seconds must be a number above 0, got {timeout_s!r}")
+    if _distributed_here():
+        return Ranks(timeout_s), Ranks(timeout_s)
+    alone = Alone(rank)
+    return alone, alone

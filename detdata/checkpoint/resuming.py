@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -18,6 +20,8 @@ from detdata.checkpoint.saved import Saved
 from detdata.checkpoint.selection import select
 from detdata.checkpoint.sharded import any_sharded
 from detdata.errors import CheckpointMismatch, Difference
+
+_log = logging.getLogger("detdata")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +98,11 @@ def _probe(run: Run, saved: Saved, rank: int, probe: Probe | None, *, accepted: 
         return []
     was = before["values"][rank if rank < len(before["values"]) else 0]
     return [] if was == found else [f"probe: {float.fromhex(was)!r} was accepted as {float.fromhex(found)!r}"]
+
+
+def tell(line: str) -> None:
+    """Say a line to the logger "detdata", or on stderr where that shows no such lines."""
+    if _log.isEnabledFor(logging.INFO) and _log.hasHandlers():
+        _log.info("%s", line)
+    else:
+        sys.stderr.write(f"detdata: {line}\n")
