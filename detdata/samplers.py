@@ -108,11 +108,14 @@ class DistributedSampler(torch.utils.data.DistributedSampler[int]):
         chunk = 512
         while place < self.num_samples and self._order is not None:
             stop = min(place + chunk, self.num_samples)
-            first, end = (edge * self.num_replicas + self.rank for edge in (place, stop))
-            positions = np.arange(first, end, self.num_replicas, dtype=np.int64)
-            if stop == self.num_samples:  # only there may it reach beyond the end, into the padding
-                positions %= self._size
-            ids = self._order._take(positions, epoch)
+            if self.num_replicas == 1:
+                ids = self._order._take_run(place, stop - place, epoch)
+            else:
+                first, end = (edge * self.num_replicas + self.rank for edge in (place, stop))
+                positions = np.arange(first, end, self.num_replicas, dtype=np.int64)
+                if stop == self.num_samples:  # only there may it reach beyond the end, into the padding
+                    positions %= self._size
+                ids = self._order._take(positions, epoch)
             last = stop == self.num_samples
             held_back = int(last)
             for at in range(0, ids.size - held_back, _LIST):  # few at a time: Python ints of a whole chunk spill

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detdata.keys import fold
-from detdata.permutation import permute, unpermute
+from detdata.permutation import permute, permute_run, unpermute
 
 CHUNK = 8192
 EDGES = [2**16, 2**31, 2**32, 2**53, 2**62]
@@ -55,6 +55,22 @@ def test_any_size_and_key_is_undone_by_its_inverse(n, key, data):
     positions = np.array(data.draw(st.lists(st.integers(0, n - 1), max_size=20)), dtype=np.int64)
 
     assert np.array_equal(positions, unpermute(permute(positions, n, key), n, key))
+
+
+@pytest.mark.parametrize("n", [1, 1000, 2**16, 65537, 2**20, 1_100_000, 10**7, 2**26, 2**26 + 1, 2**40])
+def test_a_run_says_what_its_positions_say(n):
+    rng = np.random.default_rng(n % 2**32)
+    a = isqrt(n - 1) + 1
+    firsts = {0, 1, a - 1, -(-n // a), n // 2, max(n - 5000, 0), n - 1, *rng.integers(0, n, 8).tolist()}
+    for first in sorted(min(first, n - 1) for first in firsts):
+        for length in (0, 1, 4095, 4096, CHUNK, CHUNK + 1, 5 * CHUNK - 3):
+            positions = np.arange(first, min(first + length, n))
+            run = permute_run(first, positions.size, n, fold("test", n))
+
+            assert run.dtype == np.int64
+            # In parts too short for tables, so that both do not go the same way.
+            parts = [permute(positions[at : at + 4000], n, fold("test", n)) for at in range(0, positions.size, 4000)]
+            assert np.array_equal(run, np.concatenate([positions[:0], *parts]))
 
 
 @pytest.mark.parametrize("n", [1000, 2**40])

@@ -51,6 +51,10 @@ class Order(ABC):
     def _find(self, ids: Int64Array, epoch: int) -> Int64Array:
         """Positions of ids: int64 of any shape, checked to lie in [0, id_bound). Returns a new int64 array."""
 
+    def _take_run(self, first: int, count: int, epoch: int) -> Int64Array:
+        """Ids at positions first, first + 1 …, checked likewise: int64[count]. An order may know a faster way."""
+        return self._take(np.arange(first, first + count, dtype=np.int64), epoch)
+
     @overload
     def take(self, positions: int | np.integer[Any], epoch: int = 0) -> np.int64: ...
     @overload

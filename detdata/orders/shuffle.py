@@ -13,7 +13,7 @@ from detdata.checks import MAX_SIZE, as_int, as_seed
 from detdata.errors import ArgumentValueError
 from detdata.keys import fold
 from detdata.orders.base import Order, as_order
-from detdata.permutation import permute, unpermute
+from detdata.permutation import permute, permute_run, unpermute
 from detdata.records import Spec, from_spec, register_format
 
 
@@ -101,6 +101,10 @@ class Shuffle(Order):
 
     def _take(self, positions: Int64Array, epoch: int) -> Int64Array:
         places = permute(positions, self.size, self._key(epoch))
+        return places if isinstance(self._inner, Sequential) else self._inner._take(places, epoch)
+
+    def _take_run(self, first: int, count: int, epoch: int) -> Int64Array:
+        places = permute_run(first, count, self.size, self._key(epoch))
         return places if isinstance(self._inner, Sequential) else self._inner._take(places, epoch)
 
     def _find(self, ids: Int64Array, epoch: int) -> Int64Array:

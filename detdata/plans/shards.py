@@ -69,13 +69,18 @@ def blocks(
         mine = place.batch_size // world_size
         count = min(place.full, max(1, wanted // mine), CHUNK if stop is None else stop - step)
         grid = place.batch_size // micro_steps
-        rows = np.arange(skip, count * micro_steps, dtype=np.int64) * grid + place.q
-        columns = np.arange(rank, grid, world_size, dtype=np.int64)
-        if work.size < rows.size * columns.size:
-            work = np.empty(rows.size * columns.size, dtype=np.int64)
-        q = work[: rows.size * columns.size].reshape(rows.size, columns.size)
-        np.add(rows[:, np.newaxis], columns, out=q)
-        yield Block(step, skip, plan.order._take(plan._epochs.positions(place.epoch, q), place.epoch), place.epoch)
+        if world_size == 1 and not plan._epochs.skips:  # no gaps: one run of positions
+            held = count * micro_steps - skip
+            ids = plan.order._take_run(place.q + skip * grid, held * grid, place.epoch).reshape(held, grid)
+        else:
+            rows = np.arange(skip, count * micro_steps, dtype=np.int64) * grid + place.q
+            columns = np.arange(rank, grid, world_size, dtype=np.int64)
+            if work.size < rows.size * columns.size:
+                work = np.empty(rows.size * columns.size, dtype=np.int64)
+            q = work[: rows.size * columns.size].reshape(rows.size, columns.size)
+            np.add(rows[:, np.newaxis], columns, out=q)
+            ids = plan.order._take(plan._epochs.positions(place.epoch, q), place.epoch)
+        yield Block(step, skip, ids, place.epoch)
         step, skip, wanted = step + count, 0, min(max(wanted, mine) * 4, CHUNK)
 
 
