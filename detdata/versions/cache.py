@@ -22,7 +22,7 @@ import xxhash
 
 from detdata.algorithms import digest_size
 from detdata.versions.files import FileStat
-from detdata.versions.own_files import CACHE_ENDINGS, remove_leftovers, temporary_beside
+from detdata.versions.own_files import CACHE_ENDINGS, read_own, remove_leftovers, temporary_beside
 from detdata.versions.stats import Stats
 
 GRAIN_NS = 2_000_000_000  # the coarsest clock of a file system in use (FAT); ext4's is some 4 ms
@@ -122,11 +122,8 @@ class DigestCache:
 
     def _read(self) -> tuple[bytes, Stats, list[str]] | None:
         """Return what is remembered: the paths as they are joined in the file, for there may be no need for each."""
-        try:
-            content = self.file.read_bytes()
-        except OSError:
-            return None
-        if not content.startswith(_MAGIC):
+        content = read_own(self.file)
+        if content is None or not content.startswith(_MAGIC):
             return None
         body = memoryview(content)[:-_END]
         if xxhash.xxh3_128_digest(body) != content[-_END:]:

@@ -39,12 +39,13 @@ NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 # By default Python's anonymous memory is shared with forked children: they would overwrite each other's blocks.
 _PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}
 _own = threading.local()
+_HALF, _ALL = 1 << 63, 1 << 64
 
 OnBytes = Callable[[int], None]
 
 
 class FileStat(NamedTuple):
-    """What tells that a file is the same as before, in the order of a listing's columns."""
+    """What tells that a file is the same as before, in the order of a listing's columns; each an int64."""
 
     dev: int
     inode: int
@@ -62,6 +63,15 @@ class FileDigest(NamedTuple):
     inode: int
     mtime_ns: int
     ctime_ns: int
+
+
+def as_int64(value: int) -> int:
+    """Return what a table of stat values keeps of one: its last 64 bits. Dates after 2262 and some inodes have more.
+
+    >>> as_int64(7), as_int64(2**63)
+    (7, -9223372036854775808)
+    """
+    return (value + _HALF) % _ALL - _HALF
 
 
 class _Trouble(Exception):
@@ -339,7 +349,7 @@ def _regular(descriptor: int, expect: FileStat | None) -> FileStat:
 
 
 def _values(found: os.stat_result) -> FileStat:
-    return FileStat(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    return FileStat(*map(as_int64, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)))
 
 
 def _check_same(before: FileStat, after: FileStat, when: str = "while it was read") -> None:

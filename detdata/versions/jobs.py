@@ -153,16 +153,10 @@ def _one_at_a_time(
     on_bytes: Callable[[int], None] | None,
 ) -> None:
     for i in files:
-        listed, path = _listed(stats, i), _full(way, paths[i])
-        done(i, digest_file(path, way.algorithm, way.piece_size, way.symlinks, None, listed).hex)
+        path = _full(way, paths[i])
+        done(i, digest_file(path, way.algorithm, way.piece_size, way.symlinks, None, stats[i]).hex)
         if on_bytes is not None:
             on_bytes(stats[i].size)
-
-
-def _listed(stats: Stats, i: int) -> FileStat | None:
-    """What a file was when it was listed; None where an inode of 64 bits had to be wrapped and cannot be compared."""
-    row = stats[i]
-    return row if min(row.dev, row.inode) >= 0 else None
 
 
 def digest_urls(
@@ -212,13 +206,12 @@ def _large_jobs(
     way = collector.way
     for i in files:
         path, size = _full(way, paths[i]), collector.sizes[i]
-        listed = _listed(stats, i)
-        expect = None if on_bytes is None else listed
+        expect = None if on_bytes is None else stats[i]
         if not way.piece_size or size <= way.piece_size:
             yield Job(digest_file, (path, way.algorithm, way.piece_size, way.symlinks, on_bytes, expect), (i,))
             continue
         step = way.piece_size * max(1, _RUN // way.piece_size)
-        known = collector.begin(i, path, listed)
+        known = collector.begin(i, path, stats[i])
         if on_bytes is not None:
             on_bytes(min(known * way.piece_size, size))
         for start in range(known * way.piece_size, size, step):
@@ -271,10 +264,10 @@ class _Collector:
         self.trees: dict[int, _Tree] = {}
         self.early = 0  # runs of pieces, of all files
 
-    def begin(self, i: int, path: str, listed: FileStat | None) -> int:
+    def begin(self, i: int, path: str, listed: FileStat) -> int:
         """Note how a file in pieces is before its first piece is read; return how many of them are known already."""
         before = stat_file(path)
-        if before != (listed or before) or before.size != self.sizes[i]:
+        if before != listed:
             raise DatasetError(path, "changed since it was listed; go on when nothing writes to it")
         unfinished = self.unfinished if before.size >= _JOURNAL else None
         journal = None if unfinished is None else unfinished.journal(path, before)

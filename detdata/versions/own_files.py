@@ -5,15 +5,17 @@ and that has 16 random digits in it.
 """
 
 # What is left behind is found by single system calls.
-# ruff: noqa: PTH108, PTH118
+# ruff: noqa: PTH108, PTH118, PTH123
 
 from __future__ import annotations
 
 import os
 import re
+import stat
 import time
 import zlib
 from contextlib import suppress
+from typing import BinaryIO
 
 MANIFEST_ENDINGS = (".lock.json", ".lock.json.gz")
 CACHE_ENDINGS = (".digests", ".pieces", ".rows")
@@ -52,6 +54,39 @@ def is_manifest_head(head: bytes) -> bool:
         except zlib.error:
             return False
     return _MANIFEST_START.match(head) is not None
+
+
+def open_own(path: str | os.PathLike[str], *, to_write: bool = False) -> BinaryIO | None:
+    """Return a file of ours, open without a buffer; None where it cannot be opened or is none.
+
+    A pipe that stands in its place is not waited for.
+
+    >>> open_own("no such file") is None
+    True
+    """
+    flags = (os.O_RDWR if to_write else os.O_RDONLY) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        descriptor = os.open(path, flags)
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return open(descriptor, "r+b" if to_write else "rb", buffering=0)
+        os.close(descriptor)
+    except OSError:
+        pass
+    return None
+
+
+def read_own(path: str | os.PathLike[str]) -> bytes | None:
+    """Return the content of a file of ours; None where it cannot be read or is none.
+
+    >>> read_own("no such file") is None
+    True
+    """
+    file = open_own(path)
+    if file is None:
+        return None
+    with file, suppress(OSError):
+        return file.read()
+    return None
 
 
 def temporary_beside(folder: str, ending: str) -> str:

@@ -112,7 +112,7 @@ def scan_listing(
     paths, stats, kinds = listing.paths[first - 1 :: step], listing.stats, listing.kinds
     if step > 1:
         stats = stats.take(range(first - 1, len(stats), step))
-    run = _Run(chosen, paths, stats, ways, means)
+    run = _Run(chosen, paths, stats, ways, means, part)
     hexes = run.hash()
     manifest = Manifest.build(
         paths,
@@ -143,7 +143,15 @@ def _scan(manifest: Manifest, read: Sequence[int], notes: tuple[str, ...], root:
 class _Run:
     """One hashing of a list of files, with cache and progress."""
 
-    def __init__(self, chosen: Selection, paths: list[str], stats: Stats, ways: Ways, means: Means) -> None:
+    def __init__(
+        self,
+        chosen: Selection,
+        paths: list[str],
+        stats: Stats,
+        ways: Ways,
+        means: Means,
+        part: tuple[int, int] | None,
+    ) -> None:
         root = str(chosen.root)
         self.way = Way(root, ways.algorithm, ways.piece_size, ways.rules.symlinks)
         self.paths, self.stats, self.means = paths, stats, means
@@ -153,7 +161,8 @@ class _Run:
         self.hexes: list[str | None] = [None] * len(paths)
         if means.cache is not None:
             key = (os.path.realpath(root), *chosen.select, repr(ways.rules), str(ways.piece_size), sys.platform)
-            self.cache = DigestCache.of(means.cache, key, ways.algorithm)
+            # Each part is remembered apart: a file is replaced as a whole, and one part knows nothing of the others.
+            self.cache = DigestCache.of(means.cache, (*key, *map(str, part or ())), ways.algorithm)
             self.unfinished = Unfinished(Path(means.cache), ways.algorithm, ways.piece_size, means.quick)
             if means.quick:
                 self.hexes = self.cache.look_up(paths, stats)

@@ -19,7 +19,7 @@ from detdata.versions.errors import DatasetError
 from detdata.versions.files import stat_file
 from detdata.versions.means import Means, Ways
 from detdata.versions.meter import Meter
-from detdata.versions.own_files import temporary_beside
+from detdata.versions.own_files import read_own, temporary_beside
 from detdata.versions.walk import Listing, Selection
 
 _SUFFIX = ".rows"  # of the record that the digests beside it stand for
@@ -146,8 +146,8 @@ class _Kept:
         if mark is None:
             return None
         try:
-            text = self.record.read_bytes()
-            if self._mark(text) != mark:
+            text = read_own(self.record)
+            if text is None or self._mark(text) != mark:
                 return None
             whole, first = (None if item is None else RowsVersion.from_record(item) for item in json.loads(text))
         except (OSError, ValueError, UnknownFormat):

@@ -16,6 +16,7 @@ import struct
 from array import array
 from collections.abc import Callable, Iterable
 
+from detdata.versions.files import as_int64
 from detdata.versions.ignore import IGNORE_FILE, Rules, filter_for
 from detdata.versions.names import SYSTEM_IS_UTF8, from_system, to_system
 from detdata.versions.own_files import HEAD_BYTES, OWN_ENDINGS, is_own
@@ -23,7 +24,6 @@ from detdata.versions.patterns import MAGIC, Glob, parse_glob
 from detdata.versions.stats import pack_row, values_of
 
 _WINDOWS = os.name == "nt"  # where a directory entry knows neither device nor inode
-_WRAP = 1 << 64
 # A way to a folder's files that doesn't begin at / for each of them; O_DIRECTORY: a pipe in its place isn't opened.
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 _BY_DESCRIPTOR = os.stat in os.supports_dir_fd and os.listdir in os.supports_fd and hasattr(os, "O_DIRECTORY")
@@ -229,8 +229,8 @@ class Walker:
         values = values_of(found)
         try:
             row = pack_row(*values)
-        except struct.error:  # inodes of some file systems have all 64 bits and more
-            row = pack_row(*((value + _WRAP // 2) % _WRAP - _WRAP // 2 for value in values))
+        except struct.error:  # inodes of some file systems have all 64 bits and more, and dates may lie far ahead
+            row = pack_row(*map(as_int64, values))
         self.rows.frombytes(row)
         self.paths.append(path)
 

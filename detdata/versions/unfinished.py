@@ -24,7 +24,7 @@ import xxhash
 from detdata.algorithms import digest_size
 from detdata.versions.cache import is_settled
 from detdata.versions.files import FileStat
-from detdata.versions.own_files import temporary_beside
+from detdata.versions.own_files import open_own, temporary_beside
 
 _MAGIC = b"detdata.unfinished/1\n"
 _CHECK = 8  # bytes of the checksum that follows each digest
@@ -119,9 +119,8 @@ class Journal:
 
 
 def _opened(file: Path, head: bytes) -> BinaryIO | None:
-    try:
-        handle = file.open("r+b", buffering=0)
-    except OSError:
+    handle = open_own(file, to_write=True)
+    if handle is None:
         return None
     with suppress(OSError):
         if handle.read(len(head)) == head:

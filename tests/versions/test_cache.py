@@ -112,7 +112,7 @@ def test_other_ways_of_hashing_are_remembered_apart(tmp_path):
 
 
 @pytest.mark.usefixtures("settled")
-@pytest.mark.parametrize("damage", ["torn", "flipped", "empty", "longer", "garbage", "folder"])
+@pytest.mark.parametrize("damage", ["torn", "flipped", "empty", "longer", "garbage", "folder", "pipe"])
 def test_a_damaged_cache_counts_as_none(tmp_path, damage):
     root = make_tree(tmp_path / "data", PLAIN)
     expected = scan(root, tmp_path / "cache").manifest
@@ -122,9 +122,9 @@ def test_a_damaged_cache_counts_as_none(tmp_path, damage):
         for at in range(0, len(content), 7):
             file.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
             assert DigestCache(file, "xxh3-128").look_up(list(PLAIN), Stats([0] * 25)) == [None] * 5
-    elif damage == "folder":
+    elif damage in {"folder", "pipe"}:
         file.unlink()
-        file.mkdir()
+        (file.mkdir if damage == "folder" else lambda: os.mkfifo(file))()
     else:
         wrong = {"torn": content[:-20], "empty": b"", "longer": content + b"x", "garbage": os.urandom(500)}
         file.write_bytes(wrong[damage])
@@ -211,6 +211,15 @@ def test_a_full_run_that_is_stopped_forgets_nothing(tmp_path, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             scan(root, tmp_path / "cache", quick=False)
     assert scan(root, tmp_path / "cache").trusted == 5
+
+
+@pytest.mark.usefixtures("settled")
+def test_parts_and_the_whole_do_not_forget_each_other(tmp_path):
+    root = make_tree(tmp_path / "data", PLAIN)
+    asked = [{"part": (1, 2)}, {"part": (2, 2)}, {"part": (1, 3)}, {}]
+    read = [scan_paths(root, means=Means(cache=tmp_path / "cache"), **ways).read for ways in (*asked, *asked)]
+
+    assert read == [3, 2, 2, 5, 0, 0, 0, 0]
 
 
 @pytest.mark.usefixtures("settled")

@@ -98,7 +98,7 @@ def test_whatever_changed_all_is_read(data, tmp_path, change):
 
 
 @pytest.mark.usefixtures("settled")
-@pytest.mark.parametrize("damage", ["torn", "other", "gone", "swapped"])
+@pytest.mark.parametrize("damage", ["torn", "other", "gone", "pipe", "swapped"])
 def test_a_damaged_record_counts_as_none(data, tmp_path, damage):
     expected = scan(data, tmp_path / "cache").manifest
     (file,) = (tmp_path / "cache").glob("*.rows")
@@ -111,6 +111,9 @@ def test_a_damaged_record_counts_as_none(data, tmp_path, damage):
         file.write_bytes(json.dumps(record).encode())
     elif damage == "gone":
         file.unlink()
+    elif damage == "pipe":
+        file.unlink()
+        os.mkfifo(file)
     else:  # the record of another state, as a run that was killed between two writes may leave it
         (data / "9.csv").write_bytes(b"a,b\n")
         scan(data, tmp_path / "cache")

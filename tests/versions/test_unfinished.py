@@ -183,6 +183,15 @@ def test_of_a_damaged_journal_only_the_sound_beginning_counts(tmp_path):
     assert known_in(tmp_path, 4) == b"".join(digests[:4])
 
 
+def test_what_is_no_file_in_a_journals_place_is_not_waited_for(tmp_path):
+    journal = journal_of(tmp_path)
+    journal.close()
+    journal.file.unlink()
+    os.mkfifo(journal.file)
+    assert known_in(tmp_path) == b""
+    assert journal.file.is_file()  # begun anew
+
+
 def test_two_processes_that_write_one_journal_do_no_harm(tmp_path):
     digests = [bytes([i]) * 16 for i in range(10)]
     one = journal_of(tmp_path)
