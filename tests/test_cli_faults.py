@@ -54,6 +54,10 @@ TOLD_FIRST = {
     "endless piece size": (["hash", "data", "--piece-size", "9" * 5000], "from 64K to 1T"),
     "negative piece size": (["hash", "data", "--piece-size=-1"], "from 64K to 1T"),
     "large piece size": (["hash", "data", "--piece-size", "2T"], "64 KiB … 1 TiB"),
+    "an empty root": (["verify", "--root", ""], "root must be a path"),
+    "an empty cache": (["hash", "data", "--cache", ""], "cache must be a path"),
+    "an empty cache to trust": (["verify", "--quick", "--cache", ""], "cache must be a path"),
+    "no cache and one": (["verify", "--no-cache", "--cache", "c"], "not together"),
     "small piece size": (["hash", "data", "--piece-size", "63K"], "64 KiB … 1 TiB"),
 }
 

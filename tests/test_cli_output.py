@@ -100,3 +100,24 @@ def test_no_name_of_a_file_or_column_speaks_to_the_terminal(folder):
         assert all(character.isprintable() or character == "\n" for character in told)
         assert not any(line.startswith("same rows") for line in told.splitlines())
     assert "\x1b" not in (folder / "summary.md").read_text()
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252:strict", "utf-8"])
+def test_what_a_terminal_cannot_write_changes_no_exit_code(folder, encoding):
+    for name in ("日本", "é"):
+        (folder / "data" / name).write_text("one")
+    run("hash", "data", "-o", "expected.lock.json")
+    made = shell(folder, "detdata hash data -o - > made.lock.json", PYTHONIOENCODING=encoding)
+    assert (made.returncode, made.stderr) == (0, "")
+    assert (folder / "made.lock.json").read_bytes() == (folder / "expected.lock.json").read_bytes()
+
+    for name in ("日本", "é"):
+        (folder / "data" / name).write_text("two")
+    for command in ("verify made.lock.json --root data", "diff made.lock.json data"):
+        told = shell(folder, f"detdata {command} > told", PYTHONIOENCODING=encoding)
+        assert (told.returncode, told.stderr) == (1, "")
+        shown = (folder / "told").read_bytes().decode(encoding.partition(":")[0])
+        assert ("日本" if encoding == "utf-8" else "\\u65e5\\u672c") in shown
+    gone = shell(folder, "detdata verify 日本.lock.json", PYTHONIOENCODING=encoding)
+    assert gone.returncode == 2
+    assert "UnicodeEncodeError" not in gone.stderr

@@ -13,11 +13,13 @@ from detdata.cli.checkpoints import ckpt
 from detdata.cli.codes import INTERRUPTED
 from detdata.cli.dataset import diff, hash_, merge, verify
 from detdata.cli.demo import demo
+from detdata.cli.output import take_any_text
 
 
 class _Commands(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the options before the command, and remember whether JSON is asked for: mistakes are told in it too."""
+        take_any_text()
         ctx.obj = "--json" in args
         return super().parse_args(ctx, args)
 

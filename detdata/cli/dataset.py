@@ -92,8 +92,9 @@ def verify(
 
         check_summary(summary)
         lock = Manifest.load(manifest)
+        where = _root(Path(manifest), lock) if root is None else root  # "" is a variable of a script that isn't set
         with means(options) as with_these:
-            report = verify_manifest(lock, root or _root(Path(manifest), lock), with_these, compare_to=compare_to)
+            report = verify_manifest(lock, where, with_these, compare_to=compare_to)
         show_report(report, options, summary)
         grown = report.grown or (report.rows is not None and report.rows.kind == "grown")
         sys.exit(SAME if report.ok or (grown and allow_growth) else DIFFERENT)

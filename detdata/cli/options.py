@@ -61,9 +61,7 @@ printing = add(
 
 reading = add(
     click.option("--quick", is_flag=True, help=QUICK),
-    click.option(
-        "--cache", type=click.Path(path_type=Path), help="Folder of the digests to trust.  [default: the user's cache]"
-    ),
+    click.option("--cache", help="Folder of the digests to trust.  [default: the user's cache]"),
     click.option("--no-cache", is_flag=True, help="Remember no digests."),
     click.option(
         "--workers", type=click.IntRange(1, 1024), help="Large files read at a time.  [default: one a core, up to 4]"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import stat
@@ -71,7 +72,7 @@ def _check_folder(path: Path, folder: Path) -> None:
 def put_manifest(manifest: Manifest, target: Path | None, options: dict[str, Any], **told: Any) -> None:
     """Write a manifest to where `manifest_target` said, and say what it is. told: more for machines."""
     if target is None:
-        click.echo(manifest.to_text(), nl=False)
+        click.echo(manifest.to_text().encode(), nl=False)  # UTF-8 wherever it goes, and line ends as they are
     else:
         manifest.save(target)
     if not (options["as_json"] or options["quiet"]):
@@ -102,6 +103,16 @@ def show_report(report: Report, options: dict[str, Any], summary: Path | None) -
                 click.echo(_coloured(line))
     except BrokenPipeError:  # whoever read has had enough of it (`| head`): the exit code still tells
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - else Python fails at its exit
+
+
+def take_any_text() -> None:
+    """Let the standard streams take whatever text there is: what their encoding hasn't got stands as an escape.
+
+    By default it would be an error, and the exit code that of "could not tell", where a name has an odd character.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # None where it is closed
+            stream.reconfigure(errors="backslashreplace")
 
 
 def put_line(line: str) -> None:

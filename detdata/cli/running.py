@@ -27,9 +27,10 @@ def means(options: dict[str, Any], exclude_files: tuple[str, ...] = ()) -> Itera
     from detdata.versions.cache import default_folder
     from detdata.versions.means import Means
 
-    if options["no_cache"] and (options["quick"] or options["cache"]):
+    given = options["cache"]
+    if options["no_cache"] and (options["quick"] or given is not None):
         raise ArgumentValueError("--no-cache: not together with --quick or --cache")
-    cache = None if options["no_cache"] else options["cache"] or default_folder()
+    cache = None if options["no_cache"] else default_folder() if given is None else given
     before = _digests(cache)
     with bar(not (options["quiet"] or options["as_json"]) and _is_terminal()) as progress:
         try:
@@ -50,12 +51,12 @@ def _is_terminal() -> bool:
     return sys.stderr is not None and sys.stderr.isatty() and not plain  # None: closed
 
 
-def _digests(cache: Path | None) -> set[tuple[str, int]]:
+def _digests(cache: str | Path | None) -> set[tuple[str, int]]:
     """Which digests are remembered: file and time of each."""
     if cache is None:
         return set()
     try:
-        return {(file.name, file.stat().st_mtime_ns) for file in cache.glob("*.digests")}
+        return {(file.name, file.stat().st_mtime_ns) for file in Path(cache).glob("*.digests")}
     except OSError:
         return set()
 
