@@ -11,7 +11,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-import numpy as np
 import torch
 
 from detdata.checkpoint.compare import check_accept
@@ -20,11 +19,11 @@ from detdata.checkpoint.deepspeed import check_options
 from detdata.checkpoint.environment import snapshot
 from detdata.checkpoint.errors import CheckpointNotSaved, Preempted, RankMissing
 from detdata.checkpoint.group import groups
+from detdata.checkpoint.keeping import retain_periodic, warn_of_higher, warn_of_unresumed
 from detdata.checkpoint.manifest import KINDS
 from detdata.checkpoint.members import PROGRESS_FORMAT
-from detdata.checkpoint.meta import make_meta, structure_of
+from detdata.checkpoint.meta import make_meta, plain_metric, structure_of
 from detdata.checkpoint.parts import capture, data_record
-from detdata.checkpoint.place import retain
 from detdata.checkpoint.policy import SavePolicy
 from detdata.checkpoint.probe import Probe, run_probe
 from detdata.checkpoint.remote_path import AnyPath, RemotePath, as_path
@@ -32,7 +31,7 @@ from detdata.checkpoint.resuming import resume, tell
 from detdata.checkpoint.run import describe_run
 from detdata.checkpoint.saver import Saver, SaveReport
 from detdata.checkpoint.schedule import Schedule
-from detdata.checkpoint.store import folder_name, periodic_steps
+from detdata.checkpoint.store import folder_name
 from detdata.checkpoint.writing import Content, Writer
 from detdata.checks import as_int
 from detdata.errors import ArgumentTypeError, ArgumentValueError
@@ -122,6 +121,10 @@ class Checkpointer:
             config=snapshot(config),
         )
         check_options(self._run.engine, root=self.root, background=background, gradients=gradients)
+        if gradients and loader is None:
+            raise ArgumentValueError(
+                "gradients=True needs a loader: its progress says whether a save is inside an accumulation window"
+            )
         self._probe, self._strict = probe, bool(strict)
         self._gradients, self._background, self._when_busy = bool(gradients), bool(background), when_busy
         self._control, commit = groups(self._run.rank, timeout_seconds)
@@ -134,6 +137,7 @@ class Checkpointer:
         self._resumed_from: AnyPath | None = None
         self._saved_step = 0
         self._warned_of_higher = False
+        self._began = False  # whether it was asked what there is: by resume, else by the first step or save
         self._closed = False
 
     @property
@@ -167,6 +171,7 @@ class Checkpointer:
         """
         self._check_open()
         names = check_accept(accept)
+        self._began = True
         wanted = None if step is None else as_int(step, "step")
         found = resume(self._run, self.root, self._control, wanted, names, strict=self._strict, probe=self._probe)
         if found is None:
@@ -196,8 +201,8 @@ class Checkpointer:
         A save that fails is a warning and tried again, as the policy says. After SIGTERM or SIGUSR1 it saves and raises
         Preempted (a SystemExit with code 128 + signal). Raises RankMissing, and CheckpointNotSaved at last.
         """
-        self._check_open()
-        given = {name: _metric(name, value) for name, value in metrics.items()}
+        self._begin()
+        given = {name: plain_metric(name, value) for name, value in metrics.items()}
         self._history.metrics.update(given)
         self._counted = replace(self._counted, global_step=self._counted.global_step + 1)
         progress = self.progress
@@ -209,11 +214,14 @@ class Checkpointer:
         kinds, signal = self._schedule.due(progress.global_step, given)
         if not self._saves:
             kinds = []
-        saved = [self._attempt(kind, last=bool(signal)) for kind in kinds]
         if signal:
-            self._saver.collect(wait=True)
+            self._save_at_last(kinds)
             raise Preempted(128 + signal)
-        return any(saved)
+        for place, kind in enumerate(kinds):
+            if not self._attempt(kind):
+                self._schedule.later(kinds[place + 1 :])
+                return bool(place)
+        return bool(kinds)
 
     def save(self, kind: str = "latest") -> AnyPath:
         """Save now, as `ckpt_latest` or as `ckpt_step_<n>`; return the folder, whole and on disk.
@@ -223,7 +231,7 @@ class Checkpointer:
         them); TypeError for state that could not be loaded without running code; CheckpointNotSaved (an OSError) if the
         disk refuses, or an earlier save behind the training has failed. What was published before is then still there.
         """
-        self._check_open()
+        self._begin()
         if kind not in KINDS:
             raise ArgumentValueError(f"kind must be one of {KINDS}, got {kind!r}")
         if not self._saves:
@@ -259,7 +267,7 @@ class Checkpointer:
         if kind == "latest":
             self._schedule.latest_at = time.monotonic()
         if self._control.rank == 0:
-            self._warn_of_higher(step)
+            self._warned_of_higher = self._warned_of_higher or warn_of_higher(self.root, step)
         return path
 
     def wait(self) -> None:
@@ -282,12 +290,16 @@ class Checkpointer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        progress = self.progress
-        if kind is None and self.policy.on_exit and self._saves and not self._closed:
-            self._saver.collect(wait=True)
-            if progress.global_step > self._saved_step and not progress.micro_step:
-                self.save()
-        self.close()
+        signal = 0 if kind is not None or self._closed else self._schedule.signal
+        try:
+            if kind is None and self.policy.on_exit and self._saves and not self._closed:
+                failed, progress = self._earlier_failed(), self.progress
+                if (failed or progress.global_step > self._saved_step) and not progress.micro_step:
+                    self._save_at_last(["latest"])
+        finally:
+            self.close()
+        if signal:  # it came after the last step: nobody else would act upon it
+            raise Preempted(128 + signal)
 
     @property
     def _saves(self) -> bool:
@@ -296,9 +308,9 @@ class Checkpointer:
     def _busy(self) -> bool:
         return any(row[0] for row in self._control.flags(int(self._saver.busy)))
 
-    def _attempt(self, kind: str, *, last: bool) -> bool:
-        """Save; a failure is a warning until there are too many of them. last: there will be no next chance."""
-        if self._background and self._when_busy == "refuse" and not last and self._busy():
+    def _attempt(self, kind: str) -> bool:
+        """Save; a failure is a warning until there are too many of them."""
+        if self._background and self._when_busy == "refuse" and self._busy():
             self._schedule.put_off(kind)
             return False
         try:
@@ -306,8 +318,6 @@ class Checkpointer:
         except RankMissing:
             raise
         except CheckpointNotSaved as error:
-            if last:
-                raise
             self._schedule.failed(kind, error)
             return False
         self._schedule.begun(kind)
@@ -315,22 +325,49 @@ class Checkpointer:
             self._schedule.succeeded()
         return True
 
-    def _collect(self) -> None:
-        """Look at what became of a save behind the training."""
+    def _save_at_last(self, kinds: list[str]) -> None:
+        """Save all these kinds, with no next chance: on disk when this returns, or what went wrong is raised."""
+        self._earlier_failed()
+        errors = []
+        for kind in kinds:
+            try:
+                self._save(kind)
+                self._saver.collect(wait=True)
+            except RankMissing:
+                raise
+            except CheckpointNotSaved as error:
+                errors.append(error)
+        if errors and len(errors) == len(kinds):
+            raise errors[-1]
+        for failure in errors:
+            warnings.warn(str(failure), stacklevel=3)
+
+    def _earlier_failed(self) -> bool:
+        """Wait for a save behind the training; if it fails, warn and return True: there is one more chance."""
         try:
-            finished = self._background and not self._saver.busy
-            self._saver.collect(wait=False)
+            self._saver.collect(wait=True)
         except RankMissing:
             raise
         except CheckpointNotSaved as error:
-            self._schedule.failed("latest", error)
+            warnings.warn(f"{error}. It is tried once more", stacklevel=3)
+            return True
+        return False
+
+    def _collect(self) -> None:
+        """Look at what became of a save behind the training."""
+        try:
+            finished = self._saver.collect(wait=False)
+        except RankMissing:
+            raise
+        except CheckpointNotSaved as error:
+            self._schedule.failed(self._saver.kind, error)
         else:
             if finished:
                 self._schedule.succeeded()
 
     def _content(self) -> Content:
         run, rank, progress = self._run, self._control.rank, self.progress
-        value = None if self._probe is None else run_probe(self._probe, run.model)
+        value = None if self._probe is None else run_probe(self._probe, run.model, run.generators)
         trees = capture(run, rank, gradients=bool(progress.micro_step))
         if rank:
             return Content(trees, {}, {}, value, run.engine)
@@ -343,38 +380,17 @@ class Checkpointer:
 
     def _retain(self, report: SaveReport) -> None:
         """Remove the periodic checkpoints that the policy does not keep; in the thread that has saved, on rank 0."""
-        keep, every, best = self.policy.keep_periodic, self.policy.keep_every_steps, self._history.best
-        if report.kind != "periodic" or keep is None or self._control.rank:
-            return
-        protected = {report.path} | ({self._resumed_from} if self._resumed_from is not None else set())
-        for path, step in periodic_steps(self.root).items():
-            if (every is not None and step % every == 0) or (best is not None and step == best["step"]):
-                protected.add(path)
-        retain(self.root, keep, protected)
+        if report.kind == "periodic" and not self._control.rank:
+            kept = {report.path} | ({self._resumed_from} if self._resumed_from is not None else set())
+            retain_periodic(self.root, self.policy, self._schedule.best_steps(report.step), kept)
 
-    def _warn_of_higher(self, step: int) -> None:
-        if self._warned_of_higher:
-            return
-        try:
-            higher = sorted(path.name for path, other in periodic_steps(self.root).items() if other > step)
-        except OSError:  # a first save behind the training has yet to make the root
-            return
-        if higher:
-            self._warned_of_higher = True
-            warnings.warn(
-                f"{self.root} holds checkpoints of higher steps than the {step} just saved ({', '.join(higher[:3])}): "
-                "resume() takes the highest step. If they are an old run's, move them away",
-                stacklevel=4,
-            )
+    def _begin(self) -> None:
+        self._check_open()
+        if not self._began:
+            self._began = True
+            if self._control.rank == 0 and self._saves:
+                warn_of_unresumed(self.root, self.progress.global_step)
 
     def _check_open(self) -> None:
         if self._closed:
             raise ArgumentValueError("this Checkpointer is closed; make another one")
-
-
-def _metric(name: str, value: Any) -> Any:
-    if isinstance(value, torch.Tensor) and value.numel() == 1:
-        return value.detach().clone()  # read at the next save: a look at it now would wait for the device
-    if value is None or isinstance(value, (bool, int, float, str, np.generic)):
-        return value
-    raise ArgumentTypeError(f"metric {name!r} must be a number, a string or a tensor of one element, got {value!r}")

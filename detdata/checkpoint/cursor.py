@@ -15,7 +15,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from detdata.checkpoint.files import read_bounded
+from detdata.checkpoint.files import open_note, read_bounded
 from detdata.checkpoint.remote_path import AnyPath, RemotePath
 from detdata.progress import Progress
 from detdata.records import canonical_json, own_digest
@@ -58,7 +58,7 @@ class Cursor:
         record["digest"] = own_digest(record)
         with contextlib.suppress(OSError):
             if self._file is None:
-                self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o644)
+                self._file = open_note(self._path, os.O_WRONLY)
             os.lseek(self._file, 0, os.SEEK_SET)
             os.write(self._file, canonical_json(record).ljust(_BYTES - 1) + b"\n")
 

@@ -149,6 +149,26 @@ def open_regular(path: AnyPath) -> BinaryIO:
     return os.fdopen(os.open(path, flags), "rb", buffering=0)
 
 
+def open_note(path: Path, access: int) -> int:
+    """Return the descriptor of a small file of ours to write to, made where it is missing. Raises OSError.
+
+    access: os.O_WRONLY or os.O_RDWR. Never another file, which a link in a shared folder may point to, nor a pipe.
+    """
+    more = os.O_CREAT
+    for name in ("O_CLOEXEC", "O_NOFOLLOW", "O_NONBLOCK"):
+        more |= getattr(os, name, 0)
+    try:
+        descriptor = os.open(path, access | more, 0o644)
+    except OSError as error:
+        if path.is_symlink():
+            raise OSError(f"{path} is a symbolic link, and no file of detdata's: remove it") from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(f"{path} is no regular file, and none of detdata's: remove it")
+    return descriptor
+
+
 def read_bounded(path: AnyPath, limit: int) -> bytes:
     """Return the content of the regular file `path`. Raises OSError if it is larger than `limit` bytes."""
     with open_regular(path) as file:

@@ -29,3 +29,9 @@ def restore_gradients(model: torch.nn.Module, tree: Mapping[str, Any]) -> None:
     for name, parameter in model.named_parameters():
         gradient = saved[name]
         parameter.grad = None if gradient is None else gradient.to(parameter.device).clone()
+
+
+def clear_gradients(model: torch.nn.Module) -> None:
+    """Take every parameter's gradient away, as at the start of an accumulation window."""
+    for parameter in model.parameters():
+        parameter.grad = None

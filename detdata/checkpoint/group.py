@@ -70,7 +70,7 @@ class Ranks:
         self._meet(doing)
         sizes = self._numbers([len(data)], doing)
         longest = max(size for (size,) in sizes)
-        mine = torch.zeros(longest, dtype=torch.uint8)
+        mine = torch.zeros(longest, dtype=torch.uint8, device="cpu")
         mine[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
         rows = self._gather(mine, doing)
         return [json.loads(bytes(row[:size].numpy())) for row, (size,) in zip(rows, sizes, strict=True)]
@@ -84,7 +84,7 @@ class Ranks:
         return self._numbers(list(values), "agreeing whether to save")
 
     def _numbers(self, values: list[int], doing: str) -> list[list[int]]:
-        return [row.tolist() for row in self._gather(torch.tensor(values, dtype=torch.int64), doing)]
+        return [row.tolist() for row in self._gather(torch.tensor(values, dtype=torch.int64, device="cpu"), doing)]
 
     def _gather(self, mine: torch.Tensor, doing: str) -> list[torch.Tensor]:
         rows = [torch.empty_like(mine) for _ in range(self.size)]

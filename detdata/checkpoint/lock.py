@@ -17,6 +17,8 @@ import warnings
 from pathlib import Path
 from typing import TypeAlias
 
+from detdata.checkpoint.files import open_note
+
 try:
     import fcntl
 except ImportError:  # Windows
@@ -75,7 +77,7 @@ def _open(key: _Key, holders: int) -> None:
     if fcntl is None:
         return
     root = key[1]
-    descriptor = os.open(root / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = open_note(root / NAME, os.O_RDWR)
     try:
         locked = _lock(root, descriptor)
     except BaseException:

@@ -116,7 +116,7 @@ class _Reader(Placed):
     def place(self, storage: torch.UntypedStorage, _location: str) -> torch.UntypedStorage:
         """Return the memory for a tensor that torch has read into `storage`; always on the CPU."""
         if storage.nbytes() >= LARGE:
-            mark, block = _SLIP.unpack_from(_view(torch.empty(0, dtype=torch.uint8).set_(storage)))
+            mark, block = _SLIP.unpack_from(_view(torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage)))
             if mark == self._mark:
                 self._placed.append(block)
                 return self._held.storage(block)
@@ -198,7 +198,8 @@ def _memory(size: int) -> torch.Tensor:
     """Return `size` bytes, as torch would allocate them for a tensor."""
     try:
         storage = torch.UntypedStorage(size)  # type: ignore[no-untyped-call]
-        return torch.empty(0, dtype=torch.uint8).set_(storage)  # torch.empty(size) may take the time to fill it
+        # torch.empty(size) may take the time to fill it
+        return torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage)
     except RuntimeError as error:
         raise MemoryError(f"no {size} bytes of memory for a tensor of the checkpoint: {error}") from error
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from detdata.checkpoint import sharded
@@ -16,7 +17,7 @@ from detdata.checkpoint.members import META_FORMAT
 from detdata.checkpoint.optimizer import class_name, group_names, parameter_names
 from detdata.checkpoint.run import Run
 from detdata.checkpoint.schedulers import describe
-from detdata.errors import ArgumentValueError
+from detdata.errors import ArgumentTypeError, ArgumentValueError
 from detdata.records import canonical_json, digest
 
 
@@ -89,6 +90,15 @@ def make_meta(run: Run, structure: list[list[Any]], history: History) -> dict[st
         "resumed": history.resumed,
         "best": history.best,
     }
+
+
+def plain_metric(name: str, value: Any) -> Any:
+    """Return a metric as it may be kept until the next save. Raises TypeError for what is no single value."""
+    if isinstance(value, torch.Tensor) and value.numel() == 1:
+        return value.detach().clone()  # read at the next save: a look at it now would wait for the device
+    if value is None or isinstance(value, (bool, int, float, str, np.generic)):
+        return value
+    raise ArgumentTypeError(f"metric {name!r} must be a number, a string or a tensor of one element, got {value!r}")
 
 
 def _git_here() -> dict[str, Any] | None:

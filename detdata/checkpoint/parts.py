@@ -10,7 +10,7 @@ import torch
 
 from detdata.checkpoint import rng
 from detdata.checkpoint.errors import CheckpointNotLoaded
-from detdata.checkpoint.gradients import capture_gradients, gradients_name, restore_gradients
+from detdata.checkpoint.gradients import capture_gradients, clear_gradients, gradients_name, restore_gradients
 from detdata.checkpoint.members import DATA_FORMAT, rng_name
 from detdata.checkpoint.optimizer import (
     capture_optimizer,
@@ -167,6 +167,8 @@ def _loaders(run: Run, saved: Saved, skip: Sequence[str], rank: int) -> list[tup
             loads.append((f"extra[{name!r}]", partial(part.load_state_dict, extra[name])))
     if gradients_name(rank) in trees:
         loads.append(("gradients", lambda: restore_gradients(run.bare_model(), trees[gradients_name(rank)])))
+    elif run.engine is None:  # what a process that goes back has accumulated since is no part of it
+        loads.append(("gradients", lambda: clear_gradients(run.bare_model())))
     if rng_name(rank) in trees:  # last: loading may have drawn
         loads.append(("rng", lambda: rng.restore_rng(trees[rng_name(rank)], run.generators, rank)))
     elif rng_name(0) in trees:

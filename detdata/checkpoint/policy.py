@@ -42,7 +42,7 @@ class SavePolicy:
     on_signal: SIGTERM and SIGUSR1 are noted from the first `step` on; the next `step` saves and ends the process.
     on_exit: leaving a `with Checkpointer(…)` block without an error saves what was not yet saved.
     max_failures: a save that `step` made and that fails is a warning, and tried again at the next step, then after 10,
-    20, 40 … seconds; the so-manieth failure in a row is raised. 1: the first. None: never.
+    20, 40 … seconds, not in between; the so-manieth failure in a row is raised. 1: the first. None: never.
     A step at which both are due writes both. Raises ValueError, TypeError.
 
     >>> SavePolicy(latest_every_seconds=60, periodic_every_steps=1000, keep_periodic=3).keep_periodic

@@ -12,17 +12,19 @@ import torch
 from detdata.checkpoint import rng
 from detdata.checkpoint.errors import ProbeFailed
 from detdata.errors import ArgumentTypeError
+from detdata.streams import Stream
 
 Probe: TypeAlias = Callable[[], Any]
 
 
-def run_probe(probe: Probe, model: torch.nn.Module) -> str:
+def run_probe(probe: Probe, model: torch.nn.Module, generators: Mapping[str, Stream] | None = None) -> str:
     """Return what `probe` gives, as hexadecimal text that has every bit of it, isolated from the training.
 
-    Runs without gradients; random states and every module's training flag are put back, whatever it does.
+    Runs without gradients; random states, also those of `generators`, and every module's training flag are put back,
+    whatever it does.
     Raises TypeError if it gives no number, and whatever it raises.
     """
-    state = rng.capture_rng()
+    state = rng.capture_rng(generators)
     modes = [(module, module.training) for module in model.modules()]
     try:
         with torch.no_grad():
@@ -30,7 +32,7 @@ def run_probe(probe: Probe, model: torch.nn.Module) -> str:
     finally:
         for module, training in modes:
             module.training = training
-        rng.restore_rng(state)
+        rng.restore_rng(state, generators)
     if isinstance(value, torch.Tensor) and value.numel() == 1:
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, numbers.Real):

@@ -92,7 +92,7 @@ def _probe(run: Run, saved: Saved, rank: int, probe: Probe | None, *, accepted: 
     before = saved.meta.get("probe")
     if before is None or probe is None:
         return [] if before is None else ["it has the value of a probe, and no probe is given now: it was not compared"]
-    found = run_probe(probe, run.model)
+    found = run_probe(probe, run.model, run.generators)
     if not accepted:
         check_probe(found, before, rank, saved.path)
         return []

@@ -27,7 +27,7 @@ def capture_rng(generators: Mapping[str, Stream] | None = None) -> dict[str, Any
     version, words, gauss = random.getstate()
     return {
         "format": FORMAT,
-        "python": {"version": version, "words": torch.tensor(words, dtype=torch.int64), "gauss": gauss},
+        "python": {"version": version, "words": torch.tensor(words, dtype=torch.int64, device="cpu"), "gauss": gauss},
         "numpy": _from_numpy(np.random.get_state(legacy=False)),
         "torch": torch.get_rng_state(),
         "accelerators": {name: states for name in ACCELERATORS if (states := _device_states(name))},
@@ -105,7 +105,7 @@ def _capture_generator(stream: Stream) -> dict[str, Any]:
         state = stream.get_state()
     else:
         version, words, gauss = stream.getstate()
-        state = {"version": version, "words": torch.tensor(words, dtype=torch.int64), "gauss": gauss}
+        state = {"version": version, "words": torch.tensor(words, dtype=torch.int64, device="cpu"), "gauss": gauss}
     return {"class": generator_class(stream), "state": state}
 
 

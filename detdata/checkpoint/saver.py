@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
+import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import final
@@ -49,6 +52,8 @@ class Saver:
         self._buffers = Buffers()
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
+        self.kind = "latest"  # of the save behind the training that was begun last
+        atexit.register(_tell_of_error, weakref.ref(self))
         self.last: SaveReport | None = None
 
     @property
@@ -74,19 +79,24 @@ class Saver:
             except BaseException as error:  # noqa: BLE001 - raised in the training's thread by `collect`
                 self._error = error
 
+        self.kind = kind
         self._thread = threading.Thread(target=work, name="detdata-save", daemon=False)
         self._thread.start()
 
-    def collect(self, *, wait: bool) -> None:
-        """Raise the error of a save behind the training, once. wait: for the save that is under way, first."""
+    def collect(self, *, wait: bool) -> bool:
+        """Return whether a save behind the training has ended since the last time; raise its error, once.
+
+        wait: for the save that is under way, first.
+        """
         if wait and self._thread is not None:
             self._thread.join()
-        if self.busy:
-            return
+        if self._thread is None or self.busy:
+            return False
         self._thread = None
         error, self._error = self._error, None
         if error is not None:
             raise error
+        return True
 
     def _write(self, content: Content, kind: str, step: int, begun: float, blocked: float | None) -> SaveReport:
         written = self._writer.write(content, kind, step)
@@ -103,3 +113,10 @@ class Saver:
             report.total_s,
         )
         return report
+
+
+def _tell_of_error(saver: weakref.ref[Saver]) -> None:
+    """At the end of the process, after its threads: say what went wrong with a save that nobody asked after."""
+    there = saver()
+    if there is not None and there._error is not None:
+        sys.stderr.write(f"detdata: {there._error}\n")

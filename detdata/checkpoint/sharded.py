@@ -228,7 +228,7 @@ def _in_layout(target: Any, dtype: torch.dtype, values: Callable[[Box], torch.Te
 
 def _fill(box: Box, mark: Mapping[str, Any], pieces: list[Piece]) -> torch.Tensor:
     """Return the values in `box`, from the pieces that overlap it. Raises UnknownFormat if some are missing."""
-    result = torch.empty(box[1], dtype=mark["dtype"])
+    result = torch.empty(box[1], dtype=mark["dtype"], device="cpu")
     filled = 0
     for piece in pieces:
         common = _overlap(box, piece.box)

@@ -29,8 +29,8 @@ class Buffers:
         used: dict[_Place, torch.Tensor] = {}
         copied: dict[_Place, torch.Tensor] = {}
         result = self._value(tree, (), copied, used)
-        if any(source[0] == "cuda" for source in copied):
-            torch.cuda.synchronize()  # copies into pinned memory are on their way
+        for device in {source[0] for source in copied if source[0].type == "cuda"}:
+            torch.cuda.synchronize(device)  # copies into pinned memory are on their way, on each device
         self._kept = used
         return result
 
@@ -45,7 +45,7 @@ class Buffers:
         if value.layout is not torch.strided or value.is_quantized or _expanded(value):
             return value.detach().cpu().clone()
         source = (
-            value.device.type,
+            value.device,
             value.untyped_storage().data_ptr(),
             value.storage_offset(),
             tuple(value.shape),
@@ -56,10 +56,12 @@ class Buffers:
             return copied[source]
         buffer = self._kept.get(place)
         layout = value.shape, value.stride(), value.dtype
+        pinned = value.device.type == "cuda"
         if buffer is None or (buffer.shape, buffer.stride(), buffer.dtype) != layout:
-            pinned = value.device.type == "cuda"
-            buffer = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, pin_memory=pinned)
-        buffer.copy_(value, non_blocking=True)
+            buffer = torch.empty_strided(
+                value.shape, value.stride(), dtype=value.dtype, device="cpu", pin_memory=pinned
+            )
+        buffer.copy_(value, non_blocking=pinned)  # other accelerators would not be waited for
         used[place] = copied[source] = buffer
         return buffer
 
