@@ -219,14 +219,13 @@ def _bracket(part: str, i: int) -> tuple[str, int] | None:
     i += negated
     pieces = []
     begin = i
-    last = part.rfind(":]")
     while i < len(part) and (part[i] != "]" or i == begin):
-        if part.startswith("[:", i) and i + 2 <= last:
-            end = part.find(":]", i + 2)
-            if part[i + 2 : end] not in _CLASSES:
+        end = part.find("]", i + 2) if part.startswith("[:", i) else -1
+        if end > i + 2 and part[end - 1] == ":":  # else the bracket stands for itself, as in git
+            if part[i + 2 : end - 1] not in _CLASSES:
                 return None
-            pieces.append(_CLASSES[part[i + 2 : end]])
-            i = end + 2
+            pieces.append(_CLASSES[part[i + 2 : end - 1]])
+            i = end + 1
             continue
         low, i = _member(part, i)
         pieces.append(re.escape(low))

@@ -222,6 +222,21 @@ def test_any_entries_are_refused_or_say_the_same(entries):
         assert loaded == some(3)
 
 
+def test_what_is_no_json_is_refused_though_the_quick_way_could_make_sense_of_it():
+    manifest = build({"a, null, b": (1, "1" * 32, "file"), "c": (2, "2" * 32, "file")})
+    text = manifest.to_text()
+    assert Manifest.from_text(text) == manifest
+    ones, twos = "1" * 32, "2" * 32
+    proper = f'["a, null, b", 1, "{ones}"],\n["c", 2, "{twos}"]'
+    assert proper in text
+    for odd in (
+        f'["a],\n[b", 1, "{ones}", null, "c", 2, "{twos}"]',
+        f'["a],\n[b", 1, "{ones}",null , "c", 2, "{twos}"]',
+    ):
+        with pytest.raises(UnknownFormat, match="no JSON"):
+            Manifest.from_text(text.replace(proper, odd))
+
+
 @given(st.data())
 def test_brackets_moved_between_entries_are_never_read_as_if_they_were_in_place(data):
     tokens = [
