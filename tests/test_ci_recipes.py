@@ -55,12 +55,17 @@ def shell(folder, script, **variables):
 
 
 def act(folder, *, step="Verify", **inputs):
-    """Run a step of the action as GitHub does: inputs by their defaults, in variables."""
-    values = {name: str(given.get("default", "")) for name, given in ACTION["inputs"].items()} | inputs
+    """Run a step of the action as GitHub does: inputs by their defaults, in variables; detdata as if just installed."""
+    given = {name: str(given.get("default", "")) for name, given in ACTION["inputs"].items()} | inputs
+    values = {f"inputs.{name}": value for name, value in given.items()}
+    values["steps.python.outputs.python-path"] = str(folder / "bin/python")
     (step,) = [known for known in ACTION["runs"]["steps"] if known.get("name") == step]
-    variables = {
-        name: values[text.removeprefix("${{ inputs.").removesuffix(" }}")] for name, text in step["env"].items()
-    }
+    variables = {name: values[text.removeprefix("${{ ").removesuffix(" }}")] for name, text in step["env"].items()}
+    installed = folder / "temporary/detdata/detdata"
+    if not installed.exists():
+        installed.parent.mkdir(parents=True)
+        installed.symlink_to(ROOT / "detdata")
+    variables |= {"RUNNER_TEMP": str(folder / "temporary"), "PYTHONPATH": ""}
     return shell(folder, step["run"], GITHUB_STEP_SUMMARY=str(folder / "summary.md"), **variables)
 
 
@@ -88,6 +93,21 @@ def test_the_action_installs_the_release_that_its_tag_pins(project, inputs, want
 
     assert act(project, step="Install", **inputs).returncode == 0
     assert (project / "asked").read_text().splitlines()[-1] == f"detdata=={wanted}"
+    assert not (project / "owned").exists()
+
+
+def test_the_action_leaves_the_jobs_own_python_alone():
+    (setup,) = [step for step in ACTION["runs"]["steps"] if "setup-python" in step.get("uses", "")]
+    assert setup["with"]["update-environment"] is False
+
+
+@pytest.mark.parametrize("name", ["click.py", "random.py", "json/__init__.py", "pip.py", "detdata/__init__.py"])
+def test_no_file_of_the_repository_is_run_by_the_action(project, name):
+    make_tree(project, {name: b"open('owned', 'w'); raise SystemExit(0)"})
+    (project / "data/a.txt").write_bytes(b"two")
+    assert act(project).returncode == 1
+    (project / "bin/python").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$1" -c "import pip, json"\n')
+    assert act(project, step="Install").returncode == 0
     assert not (project / "owned").exists()
 
 
