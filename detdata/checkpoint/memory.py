@@ -13,9 +13,9 @@ from bisect import bisect_right
 from typing import Any, BinaryIO, cast
 
 import torch
-import xxhash
 
-from detdata.checkpoint.files import DIGEST, FileRecord, open_regular, read_hashed, size_of
+from detdata.checkpoint.files import DIGEST, FileRecord, open_regular, size_of
+from detdata.checkpoint.hashing_behind import PIECE, HashingBehind
 from detdata.checkpoint.placed import Placed
 from detdata.checkpoint.remote_path import AnyPath
 
@@ -125,8 +125,7 @@ class _Reader(Placed):
 
 def hold(path: AnyPath) -> Held:
     """Read the regular file `path`. Allocates its size, no more. Raises OSError, MemoryError."""
-    hasher = xxhash.xxh3_128()
-    with open_regular(path) as file:
+    with open_regular(path) as file, HashingBehind() as hasher:
         size = size_of(file)
         members = _large_members(file, size)
         file.seek(0)
@@ -134,13 +133,13 @@ def hold(path: AnyPath) -> Held:
         records = filling.members(members, size)
         filling.to(size)
         read = filling.read + len(file.read(1))  # one more, if it grows: not what was written either way
-    return Held(filling.blocks, records, FileRecord(read, DIGEST + hasher.hexdigest()))
+        return Held(filling.blocks, records, FileRecord(read, DIGEST + hasher.hexdigest()))
 
 
 class _Filling:
     """Reads a file from its start on, into blocks that it makes on the way. read: the bytes that came."""
 
-    def __init__(self, file: BinaryIO, hasher: xxhash.xxh3_128) -> None:
+    def __init__(self, file: BinaryIO, hasher: HashingBehind) -> None:
         self._file, self._hasher = file, hasher
         self.blocks: list[tuple[int, torch.Tensor]] = []
         self._at = self.read = 0
@@ -150,7 +149,7 @@ class _Filling:
         if end == self._at:
             return memoryview(b"")
         block = _memory(end - self._at)
-        self.read += read_hashed(self._file, _view(block), self._hasher)
+        self.read += _read(self._file, _view(block), self._hasher)
         self.blocks.append((self._at, block))
         self._at = end
         return _view(block)
@@ -192,6 +191,15 @@ def _large_members(file: BinaryIO, size: int) -> list[tuple[int, int, bool]]:
     if any(end > start for end, start in zip(ends, starts, strict=False)) or any(header < 0 for header, _, _ in found):
         return []
     return found
+
+
+def _read(file: BinaryIO, target: memoryview, hasher: HashingBehind) -> int:
+    """Fill `target`, and have hashed what came; return the bytes, fewer only at the file's end."""
+    done = 0
+    while count := file.readinto(target[done : done + PIECE]):  # type: ignore[attr-defined]  # a FileIO
+        hasher.update(target[done : done + count])
+        done += count
+    return done
 
 
 def _memory(size: int) -> torch.Tensor:
