@@ -105,16 +105,17 @@ def test_standard_output_gets_the_manifest_and_stays_what_it_is(folder):
 def test_a_file_that_was_named_and_is_ignored_is_told_to_people_and_machines(folder):
     (folder / "data/.detdataignore").write_text("*.tmp\nraw/\n")
     make_tree(folder / "data", {"a.tmp": b"1", "raw/x": b"2"})
-    named = ["data/a.txt", "data/a.tmp", "data/raw", "data/.hidden"]
+    make_tree(folder / "data", {"b[1]*.tmp": b"1", "c.tmp": b""})
+    named = ["data/a.txt", "data/a.tmp", "data/raw", "data/.hidden", "data/b[[]1]*.tmp", "data/b[1]*.tmp"]
 
     # The deepest folder that holds what was named is the root, and its ignore file counts.
     told = run("hash", *named)
     assert "2 files, 7 bytes" in told.stdout
-    for name in ("a.tmp", "raw"):
+    for name in ("a.tmp", "raw", "b[1]*.tmp"):
         assert f"note: {name} was asked for by name, and .detdataignore leaves it out" in told.stderr
     assert ".hidden" not in told.stderr
     notes = json.loads(run("hash", *named, "--json").stdout)["notes"]
-    assert len(notes) == 2
+    assert len(notes) == 3
     assert "note" not in run("hash", "data").stderr
     assert "note" not in run("hash", "data/*").stderr
     assert "the dataset is empty" in run("hash", "data/a.tmp", "data/raw", code=2).stderr

@@ -132,6 +132,16 @@ def escape_glob(path: str) -> str:
     return re.sub(r"[*?\[\\]", lambda match: "[\\\\]" if match[0] == "\\" else f"[{match[0]}]", path)
 
 
+def unescape_glob(glob: str) -> str | None:
+    """Return the path that `escape_glob` made this glob of; None for any other glob.
+
+    >>> unescape_glob("a[[]1].txt"), unescape_glob("*.txt")
+    ('a[1].txt', None)
+    """
+    path = re.sub(r"\[([*?\[]|\\\\)\]", lambda match: match[1][0], glob)
+    return path if escape_glob(path) == glob else None
+
+
 def compile_path(pattern: str) -> re.Pattern[str] | None:
     """Return the regex of the relative paths that `pattern` matches whole; None if there are none.
 

@@ -22,7 +22,7 @@ from detdata.versions.manifest import CONTENTS, Manifest
 from detdata.versions.means import Means, Ways
 from detdata.versions.meter import Meter
 from detdata.versions.names import printable, to_system
-from detdata.versions.patterns import MAGIC, parse_glob
+from detdata.versions.patterns import MAGIC, parse_glob, unescape_glob
 from detdata.versions.pieces import check_piece_size
 from detdata.versions.remote import RemoteListing, is_url, list_remote, read_remote_ignore
 from detdata.versions.stats import Stats
@@ -324,7 +324,10 @@ def _url(paths: Paths) -> str | None:
 def _left_out(chosen: Selection, rules: Rules) -> list[str]:
     """A line for people about each path that was named and doesn't count: a glob's files may be left out in silence."""
     ignored = filter_for(Rules(ignore=rules.ignore))
-    named = [(path, chosen.root / to_system(path)) for path in chosen.select if path != "." and ignored is not None]
+    if ignored is None:
+        return []
+    paths = (unescape_glob(path) if MAGIC.search(path) else path for path in chosen.select if path != ".")
+    named = [(path, chosen.root / to_system(path)) for path in paths if path is not None]
     return [
         f"{printable(path)} was asked for by name, and {IGNORE_FILE} leaves it out"
         for path, full in named

@@ -74,14 +74,14 @@ def select(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> 
         raise ArgumentValueError("paths is an empty list; name at least one folder, file or glob")
     found = [_parse(item) for item in asked]
     try:
-        root = os.path.commonpath([base for base, _ in found])
+        root = os.path.commonpath([base for base, *_ in found])
     except ValueError as error:
         raise ArgumentValueError(f"paths: {error}; a dataset has one root, so hash them one by one") from error
-    return Selection(Path(root), _without_repeats([_below(root, base, rest) for base, rest in found]))
+    return Selection(Path(root), _without_repeats([_below(root, *item) for item in found]))
 
 
-def _parse(item: object) -> tuple[str, str]:
-    """Return the absolute folder that an item starts from, and what it selects there: `""`, a name or a glob."""
+def _parse(item: object) -> tuple[str, str, str]:
+    """Return the absolute folder that an item starts from, and the name or the glob that it selects there, if any."""
     text = os.fspath(item) if isinstance(item, (str, os.PathLike)) else item
     if not isinstance(text, str):
         raise ArgumentTypeError(f"paths must be text or pathlib paths, got {brief(item)} of type {type(item).__name__}")
@@ -98,12 +98,12 @@ def _parse(item: object) -> tuple[str, str]:
         raise DatasetError(text, f"cannot be looked at ({error.strerror})") from error
     path = _absolute(text)
     if os.path.isdir(path):
-        return path, ""
+        return path, "", ""
     folder, name = os.path.split(path)
-    return folder, escape_glob(from_system(name)) if MAGIC.search(name) else from_system(name)
+    return folder, name, ""
 
 
-def _parse_glob(text: str) -> tuple[str, str]:
+def _parse_glob(text: str) -> tuple[str, str, str]:
     parts = text.split("/")
     fixed = 0
     while not MAGIC.search(parts[fixed]) or os.path.lexists("/".join(parts[: fixed + 1])):
@@ -118,7 +118,7 @@ def _parse_glob(text: str) -> tuple[str, str]:
     glob = parse_glob(pattern)
     if glob is None or not any_match(folder, glob):
         raise DatasetError(text, "matches nothing; `*` stays within a name, `**` stands for any number of folders")
-    return _absolute(folder), pattern
+    return _absolute(folder), "", pattern
 
 
 def _absolute(path: str) -> str:
@@ -130,15 +130,13 @@ def _absolute(path: str) -> str:
     return os.path.abspath(os.path.join(os.path.realpath("/".join(parts[: last + 1])), *parts[last + 1 :]))
 
 
-def _below(root: str, base: str, rest: str) -> str:
-    """Return what `rest` in the folder `base` is called below `root`."""
-    way = os.path.relpath(base, root)
-    if way == os.curdir:
-        return rest or "."
-    way = from_system(way).replace(os.sep, "/")
-    if MAGIC.search(way):
-        way = escape_glob(way)
-    return f"{way}/{rest}" if rest else way
+def _below(root: str, base: str, name: str, glob: str) -> str:
+    """Return what a name or a glob in the folder `base` is called below `root`."""
+    way = os.path.relpath(os.path.join(base, name), root)
+    plain = "" if way == os.curdir else from_system(way).replace(os.sep, "/")
+    if glob or MAGIC.search(plain):  # read as a glob it is, whole: what is no wildcard in it must not become one
+        plain = escape_glob(plain)
+    return "/".join(filter(None, (plain, glob))) or "."
 
 
 def _without_repeats(select: list[str]) -> tuple[str, ...]:

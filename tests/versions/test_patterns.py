@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from detdata.versions.ignore import Rules, filter_for, keeps_path
-from detdata.versions.patterns import compile_path, escape_glob, parse_glob, parse_line
+from detdata.versions.patterns import compile_path, escape_glob, parse_glob, parse_line, unescape_glob
 from tests.versions.trees import NAMES, make_tree
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is the oracle")
@@ -96,6 +96,7 @@ def test_a_glob_enters_every_folder_that_holds_what_it_selects(parts, path):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_escaped_name_is_matched_by_itself_alone(name):
+    assert unescape_glob(escape_glob(name)) == name
     glob = parse_glob(f"x/{escape_glob(name)}")
     assert [other for other in NAMES if glob.selects(f"x/{other}")] == [name]
 

@@ -80,6 +80,25 @@ def test_a_name_with_a_bracket_still_means_itself_when_it_has_gone(tree):
     assert chosen("t/d[x]/*.txt", "t/f") == ("t", ("d[[]x]/*.txt", "f"), ["d[x]/a.txt", "f/a.txt"])
 
 
+ODD = ["a", "a[1]", "a1", "b\\c", "bc", "*", "x*", "back\\", "[b\\c]", "?\\?"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a backslash is no part of a name there")
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("folder", ODD)
+def test_whatever_is_named_is_what_is_meant(tmp_path, monkeypatch, folder, name):
+    make_tree(tmp_path / "t", {f"{one}/{other}": b"" for one in ODD for other in ODD})
+    make_tree(tmp_path / "t", {"other": b""})
+    monkeypatch.chdir(tmp_path)
+    in_folder = [f"{folder}/{other}" for other in ODD]
+
+    for asked in (f"t/{folder}/{name}", f"{tmp_path}/t/{folder}/{name}"):
+        found = select([asked, "t/other"])
+        assert list_files(found.root, found.select, Rules()).paths == sorted([f"{folder}/{name}", "other"])
+    assert chosen(f"t/{folder}", "t/other")[2] == sorted([*in_folder, "other"])
+    assert chosen(f"t/{folder}/**/*", "t/other")[2] == sorted([*in_folder, "other"])
+
+
 def test_what_has_gone_since_is_not_listed_and_no_error(tree):
     assert list_files(
         tree, ("gone", "gone/**", "d/gone.txt", "a.txt", "a.txt/x", "[", "d/[", "x" * 9999), Rules()
