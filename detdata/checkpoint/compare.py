@@ -4,12 +4,14 @@
 | --------------- | ---------------------------------------- | --------------- | --------------------------------- |
 | world_size      | another number of data-parallel ranks    | world_size      | goes on at the next unseen sample |
 | topology        | another recorded size (tp_size, …)       | topology        | goes on                           |
-| model           | names or shapes of the state differ      | never           |                                   |
+| model           | names or shapes of the state differ;     | never           |                                   |
+|                 | tied now, and of other values there      |                 |                                   |
 | precision       | dtypes of the state, or the declared one | precision       | casts to the present dtypes       |
 | optimizer       | class or groups; on one side only        | optimizer       | the present one starts afresh     |
 | scheduler       | classes; on one side only                | scheduler       | the present one starts afresh     |
 | scaler          | on one side only (disabled is none)      | scaler          | the present one starts afresh     |
-| extra           | a named part on one side only            | extra           | that part starts afresh           |
+| extra           | a named part on one side only; class or  | extra           | that part starts afresh           |
+|                 | groups of an optimizer among them        |                 |                                   |
 | loader          | on one side only                         | loader          | the present one stays as it is    |
 | order, seed, …  | what `loader.check_state` says           | never           |                                   |
 | batch_size      | of the loader's plan, from here on       | batch_size      | goes on at the next unseen sample |
@@ -27,12 +29,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import torch
+
 from detdata.checkpoint import rng
 from detdata.checkpoint.deepspeed import engine_differences
 from detdata.checkpoint.environment import switches, versions
+from detdata.checkpoint.extras import extra_differences
 from detdata.checkpoint.members import rng_name
 from detdata.checkpoint.meta import structure_of
-from detdata.checkpoint.optimizer import class_name, group_names, match_groups, parameter_names, positional
+from detdata.checkpoint.optimizer import (
+    class_name,
+    group_names,
+    groups_text,
+    match_groups,
+    optimizer_difference,
+    parameter_names,
+)
 from detdata.checkpoint.run import Run
 from detdata.checkpoint.saved import Saved
 from detdata.checkpoint.schedulers import describe, group_order_known, last_rates
@@ -111,8 +123,8 @@ def _is_place(name: str) -> bool:
 
 
 def _model(run: Run, saved: Saved) -> list[Difference]:
-    before = {name: (shape, dtype) for name, shape, dtype in structure_of(saved.trees["model.pt"])}
-    now = {name: (shape, dtype) for name, shape, dtype in structure_of(run.bare_model().state_dict())}
+    state = run.bare_model().state_dict()
+    before, now = _entries(saved.trees["model.pt"]), _entries(state)
     names = [*before, *(name for name in now if name not in before)]
     absent = (None, None)
     shapes = [name for name in names if before.get(name, absent)[0] != now.get(name, absent)[0]]
@@ -126,7 +138,36 @@ def _model(run: Run, saved: Saved) -> list[Difference]:
         found.append(
             Difference("precision", _listed(dtypes, before, "none"), _listed(dtypes, now, "none"), "precision")
         )
-    return found
+    return found or _tied(state, saved.trees["model.pt"])
+
+
+def _entries(state: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return name -> (shape, dtype) of everything in a model's state; a module's extra state has neither."""
+    found: dict[str, tuple[Any, Any]] = {
+        name: ("extra state", "") for name, value in state.items() if not isinstance(value, torch.Tensor)
+    }
+    return found | {name: (shape, dtype) for name, shape, dtype in structure_of(state)}
+
+
+def _tied(state: Mapping[str, Any], saved: Mapping[str, Any]) -> list[Difference]:
+    """What is one tensor now and was saved as several that differ: of them the last would win, without a word."""
+    first: dict[tuple[Any, ...], str] = {}
+    for name, value in state.items():
+        if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout is not torch.strided:
+            continue
+        if value.is_meta or value.is_quantized or not value.numel():
+            continue
+        one = first.setdefault((value.device, value.data_ptr(), value.shape, value.stride(), value.dtype), name)
+        if one != name and not _same_bits(saved[one], saved[name]):
+            return [Difference("model", f"{one} and {name} of other values", "one tensor under both names", None)]
+    return []
+
+
+def _same_bits(a: Any, b: Any) -> bool:
+    if a is b or a.data_ptr() == b.data_ptr():
+        return True
+    flat = [one.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8) for one in (a, b)]
+    return torch.equal(*flat)
 
 
 def _listed(names: Sequence[str], side: Mapping[str, tuple[Any, Any]], none: str) -> str:
@@ -139,19 +180,8 @@ def _optimizer(run: Run, saved: Saved) -> list[Difference]:
     tree = saved.trees.get("optimizer.pt")
     if run.optimizer is None or tree is None:
         return _presence("optimizer", tree is not None, run.optimizer is not None, "optimizer")
-    before, now = tree["class"], class_name(run.optimizer)
-    if before != now:
-        return [_difference("optimizer", before, now, "optimizer")]
-    saved_groups = [group["names"] for group in tree["groups"]]
-    present = group_names(run.optimizer, parameter_names(run.bare_model()))
-    same = saved_groups == present if positional(now) else match_groups(saved_groups, present) is not None
-    return [] if same else [Difference("optimizer", _groups(saved_groups), _groups(present), "optimizer")]
-
-
-def _groups(groups: Sequence[Sequence[str]]) -> str:
-    shown = [", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "") for names in groups[:_SHOWN]]
-    more = " …" if len(groups) > _SHOWN else ""
-    return f"{len(groups)} group(s): " + " ".join(f"[{names}]" for names in shown) + more
+    sides = optimizer_difference(tree, run.optimizer, parameter_names(run.bare_model()))
+    return [] if sides is None else [Difference("optimizer", *sides, "optimizer")]
 
 
 def _scheduler(run: Run, saved: Saved) -> list[Difference]:
@@ -171,7 +201,7 @@ def _scheduler(run: Run, saved: Saved) -> list[Difference]:
     resized = len(saved_groups) != len(present) and any(last_rates(one) is not None for one in run.schedulers)
     if moved or resized:
         return [
-            Difference("scheduler", f"for {_groups(saved_groups)}", f"for {_groups(present)}", "scheduler"),
+            Difference("scheduler", f"for {groups_text(saved_groups)}", f"for {groups_text(present)}", "scheduler"),
         ]
     return []
 
@@ -181,7 +211,7 @@ def _one_sided(run: Run, saved: Saved) -> list[Difference]:
     extra = saved.trees.get("extra.pt", {})
     for name in [*extra, *(name for name in run.extra if name not in extra)]:
         found += _presence(f"extra[{name!r}]", name in extra, name in run.extra, "extra")
-    return found
+    return found + extra_differences(run, extra)
 
 
 def _loader(run: Run, saved: Saved) -> list[Difference]:

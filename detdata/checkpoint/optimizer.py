@@ -6,7 +6,7 @@ error where shapes agree. Here each parameter's state and each group carry the n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from detdata.checkpoint.trees import plain
 from detdata.errors import ArgumentValueError
 
 FORMAT = "detdata.optimizer/1"
+_SHOWN = 5
 
 
 def parameter_names(model: torch.nn.Module) -> dict[int, str]:
@@ -39,9 +40,10 @@ def group_names(optimizer: Any, names: Mapping[int, str]) -> list[list[str]]:
     return groups
 
 
-def capture_optimizer(optimizer: Any, names: Mapping[int, str]) -> dict[str, Any]:
+def capture_optimizer(optimizer: Any, names: Mapping[int, str], part: str = "optimizer") -> dict[str, Any]:
     """Return the optimizer's state as a plain tree: class, groups (names, hyperparameters), state by name.
 
+    part: what it is called in messages.
     Raises TypeError or ValueError for state that could not be loaded without running code.
     """
     groups = group_names(optimizer, names)
@@ -64,7 +66,7 @@ def capture_optimizer(optimizer: Any, names: Mapping[int, str]) -> dict[str, Any
         "shared": {key: value for key, value in packed["state"].items() if key not in by_index},
         "more": {key: value for key, value in packed.items() if key not in ("state", "param_groups")},
     }
-    checked: dict[str, Any] = plain(tree, "optimizer")
+    checked: dict[str, Any] = plain(tree, part)
     return checked
 
 
@@ -85,6 +87,27 @@ def match_groups(saved: list[list[str]], present: list[list[str]]) -> list[int] 
         del free[index]
         matched.append(index)
     return matched
+
+
+def optimizer_difference(saved: Mapping[str, Any], optimizer: Any, names: Mapping[int, str]) -> tuple[str, str] | None:
+    """Return in words what was saved and what is here, if `restore_optimizer` must not be called; else None."""
+    before, now = saved["class"], class_name(optimizer)
+    if before != now:
+        return before, now
+    old, present = [group["names"] for group in saved["groups"]], group_names(optimizer, names)
+    same = old == present if positional(now) else match_groups(old, present) is not None
+    return None if same else (groups_text(old), groups_text(present))
+
+
+def groups_text(groups: Sequence[Sequence[str]]) -> str:
+    """Return the first names of the first groups.
+
+    >>> groups_text([["a", "b"], ["c"]])
+    '2 group(s): [a, b] [c]'
+    """
+    shown = [", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "") for names in groups[:_SHOWN]]
+    more = " …" if len(groups) > _SHOWN else ""
+    return f"{len(groups)} group(s): " + " ".join(f"[{names}]" for names in shown) + more
 
 
 def restore_optimizer(optimizer: Any, names: Mapping[int, str], saved: Mapping[str, Any]) -> None:

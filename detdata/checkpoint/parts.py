@@ -10,6 +10,7 @@ import torch
 
 from detdata.checkpoint import rng
 from detdata.checkpoint.errors import CheckpointNotLoaded
+from detdata.checkpoint.extras import capture_extras, extra_names, group_orders, is_named, restore_extra
 from detdata.checkpoint.gradients import capture_gradients, clear_gradients, gradients_name, restore_gradients
 from detdata.checkpoint.members import DATA_FORMAT, rng_name
 from detdata.checkpoint.optimizer import (
@@ -56,8 +57,7 @@ def capture(run: Run, rank: int, *, gradients: bool = False) -> dict[str, Any]:
     if scaler is not None:
         trees["scaler.pt"] = plain(scaler, "scaler")
     if run.extra:
-        states = {name: part.state_dict() for name, part in run.extra.items()}
-        trees["extra.pt"] = plain(states, "extra", arrays=True)
+        trees["extra.pt"] = plain(capture_extras(run), "extra", arrays=True)
     return _taken_apart(trees, rank, of_this_rank) if sharded else trees
 
 
@@ -82,6 +82,9 @@ def present_tensors(run: Run) -> Like:
     state: dict[str, Any] = model.state_dict()
     parameters = dict(model.named_parameters())
     extras: dict[str, Any] = {}
+    named_ids = extra_names(run)
+    modules = [part for part in run.extra.values() if isinstance(part, torch.nn.Module)]
+    named = {named_ids[id(one)]: one for module in (model, *modules) for one in module.parameters()}
 
     def like(part: str, path: tuple[Any, ...]) -> torch.Tensor | None:
         if part == "model.pt":
@@ -89,8 +92,11 @@ def present_tensors(run: Run) -> Like:
         elif part == "optimizer.pt":  # the moments of a parameter lie as it does
             found = parameters.get(path[1]) if len(path) > 1 and path[0] == "state" else None
         elif part == "extra.pt" and path and path[0] in run.extra:
+            part_of_run = run.extra[path[0]]
+            if is_named(part_of_run, named_ids):
+                return named.get(path[2]) if len(path) > 2 and path[1] == "state" else None
             if path[0] not in extras:
-                extras[path[0]] = run.extra[path[0]].state_dict()
+                extras[path[0]] = part_of_run.state_dict()
             found = extras[path[0]]
             for key in path[1:]:
                 found = _item(found, key)
@@ -155,16 +161,17 @@ def _loaders(run: Run, saved: Saved, skip: Sequence[str], rank: int) -> list[tup
         tree = trees["optimizer.pt"]
         order = match_groups([group["names"] for group in tree["groups"]], present) or order
         loads.append(("optimizer", lambda: restore_optimizer(run.optimizer, names, tree)))
+    orders = group_orders(run, trees, order)
     if run.schedulers and "scheduler.pt" in trees and "scheduler" not in skip:
-        loads.append(("scheduler", lambda: restore_schedulers(run.schedulers, trees["scheduler.pt"], order)))
+        loads.append(("scheduler", lambda: restore_schedulers(run.schedulers, trees["scheduler.pt"], orders)))
         if run.optimizer is not None and not with_optimizer:
             loads.append(("learning rates", lambda: _apply_rates(run)))
     if run.scaler is not None and "scaler.pt" in trees and "scaler" not in skip:
         loads.append(("scaler", lambda: run.scaler.load_state_dict(trees["scaler.pt"])))
-    extra = trees.get("extra.pt", {})
+    extra, every_name = trees.get("extra.pt", {}), extra_names(run)
     for name, part in run.extra.items():
         if name in extra:
-            loads.append((f"extra[{name!r}]", partial(part.load_state_dict, extra[name])))
+            loads.append((f"extra[{name!r}]", partial(restore_extra, part, every_name, extra[name])))
     if gradients_name(rank) in trees:
         loads.append(("gradients", lambda: restore_gradients(run.bare_model(), trees[gradients_name(rank)])))
     elif run.engine is None:  # what a process that goes back has accumulated since is no part of it
@@ -179,6 +186,8 @@ def _loaders(run: Run, saved: Saved, skip: Sequence[str], rank: int) -> list[tup
 def _apply_rates(run: Run) -> None:
     # The optimizer starts afresh on purpose and the schedule goes on: the rates are the schedule's.
     for scheduler in run.schedulers:
+        if getattr(scheduler, "optimizer", run.optimizer) is not run.optimizer:
+            continue
         for group, rate in zip(run.optimizer.param_groups, last_rates(scheduler) or (), strict=False):
             if isinstance(group["lr"], torch.Tensor):
                 group["lr"].fill_(rate)

@@ -133,7 +133,10 @@ def describe_run(
     if isinstance(model, DeepSpeedModel):
         check_options(model, optimizer=optimizer, scaler=scaler)
     if optimizer is not None and not (isinstance(optimizer, Stateful) and getattr(optimizer, "param_groups", None)):
-        raise ArgumentTypeError(f"optimizer must be a torch optimizer, got {type(optimizer).__name__}")
+        more = (
+            ". Give one here, and the others as extra={name: optimizer}" if isinstance(optimizer, (list, tuple)) else ""
+        )
+        raise ArgumentTypeError(f"optimizer must be a torch optimizer, got {type(optimizer).__name__}{more}")
     schedulers = () if scheduler is None else tuple(scheduler) if isinstance(scheduler, (list, tuple)) else (scheduler,)
     parts: dict[str, Any] = {f"scheduler[{index}]": one for index, one in enumerate(schedulers)}
     parts |= {} if scaler is None else {"scaler": scaler}

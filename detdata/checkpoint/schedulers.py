@@ -37,10 +37,12 @@ def capture_schedulers(schedulers: Sequence[Any]) -> dict[str, Any]:
     }
 
 
-def restore_schedulers(schedulers: Sequence[Any], saved: Mapping[str, Any], groups: Sequence[int]) -> None:
-    """Load the states. groups: for each present parameter group the index of the saved one."""
-    for scheduler, state in zip(schedulers, saved["states"], strict=True):
-        scheduler.load_state_dict(reorder(state, groups))
+def restore_schedulers(
+    schedulers: Sequence[Any], saved: Mapping[str, Any], orders: Sequence[Sequence[int] | None]
+) -> None:
+    """Load the states. orders: for each scheduler and present group of its optimizer the index of the saved group."""
+    for scheduler, state, order in zip(schedulers, saved["states"], orders, strict=True):
+        scheduler.load_state_dict(state if order is None else reorder(state, order))
 
 
 def reorder(state: Mapping[str, Any], groups: Sequence[int]) -> dict[str, Any]:
