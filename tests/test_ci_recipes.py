@@ -111,6 +111,18 @@ def test_no_file_of_the_repository_is_run_by_the_action(project, name):
     assert not (project / "owned").exists()
 
 
+def test_no_name_of_a_file_is_a_command_to_the_runner(project):
+    (project / "data" / "::error::found nothing").write_bytes(b"")
+    told = act(project)
+    first, *report, last = told.stdout.splitlines()
+    assert told.returncode == 1
+    assert "  ::error::found nothing" in report
+    assert first.startswith("::stop-commands::")
+    token = first.removeprefix("::stop-commands::")
+    assert (len(token), last) == (32, f"::{token}::")
+    assert first not in act(project).stdout
+
+
 def test_no_release_forgets_a_version_that_is_written_down():
     assert ACTION["inputs"]["version"]["default"] == VERSION == detdata.__version__
     pins = re.findall(r"(?:detdata@|rev: )v([0-9][^\s]*)", HOWTO.read_text(encoding="utf-8"))

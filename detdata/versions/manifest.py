@@ -185,6 +185,7 @@ class Manifest:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the manifest to a file, which then is whole or as it was before; gzip if the name ends in `.gz`.
 
+        It replaces whatever file was there.
         Raises DatasetError (an OSError) if it cannot be written.
         """
         write_text(os.fspath(path), self.to_text())
