@@ -110,6 +110,11 @@ class Manifest:
         >>> Manifest.build(["a"], [5], ["1" * 32]) == Manifest.build(["a"], [5], ["1" * 32], ["file"])
         True
         """
+        if not isinstance(select, (list, tuple)):
+            how = f"; write [{select!r}]" if isinstance(select, str) else ""
+            raise ArgumentTypeError(f"select must be a list of paths, got {brief(select)}{how}")
+        if not (rules is None or isinstance(rules, Rules)):
+            raise ArgumentTypeError(f"rules must be detdata's own Rules or None, got {brief(rules)}")
         kinds = (FILE,) * len(paths) if kinds is None else kinds
         columns: list[tuple[Any, ...]] = [tuple(column) for column in (paths, sizes, hexes, kinds)]
         if len({len(column) for column in columns}) == 1 and all(type(path) is str for path in paths):
@@ -188,6 +193,7 @@ class Manifest:
         It replaces whatever file was there.
         Raises DatasetError (an OSError) if it cannot be written.
         """
+        check_path(path, "path", "of the file to write such as 'data.lock.json'")
         write_text(os.fspath(path), self.to_text())
 
     def diff(self, other: Manifest) -> Report:
@@ -234,6 +240,8 @@ class Manifest:
         from detdata.versions.cache import default_folder
         from detdata.versions.verify import verify_manifest
 
+        if not isinstance(quick, bool):  # "false" would trust what is to be read
+            raise ArgumentTypeError(f"quick must be True or False; got {brief(quick)} of type {type(quick).__name__}")
         if quick and cache is None:
             cache = default_folder()
         means = Means(executor, cache, quick=quick, progress=progress)

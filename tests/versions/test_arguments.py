@@ -84,6 +84,8 @@ def test_verify_names_what_is_wrong_with_the_root(root, value, error, words):
         ({"cache": 1}, TYPE, "cache must be"),
         ({"compare_to": 1}, TYPE, "compare_to must be a path, the folder that holds a good copy; got 1"),
         ({"compare_to": ""}, VALUE, "compare_to must be a path"),
+        ({"quick": "false"}, TYPE, "quick must be True or False; got 'false' of type str"),
+        ({"quick": None}, TYPE, "quick must be True or False; got None"),
     ],
 )
 def test_verify_names_what_is_wrong_with_the_rest(root, arguments, error, words):
@@ -103,6 +105,25 @@ def test_diff_takes_a_manifest(root, value):
 def test_load_takes_a_path(value, error):
     with pytest.raises(error, match=r"path must be a path, of a manifest file such as 'data\.lock\.json'"):
         Manifest.load(value)
+
+
+@pytest.mark.parametrize(("value", "error"), [(b"a", TYPE), (None, TYPE), (5, TYPE), ("", VALUE), ("a\0b", VALUE)])
+def test_save_takes_a_path(root, value, error):
+    with pytest.raises(error, match=r"path must be a path, of the file to write such as 'data\.lock\.json'"):
+        hash_dataset(root).save(value)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"select": "train"}, r"select must be a list of paths, got 'train'; write \['train'\]"),
+        ({"select": None}, "select must be a list of paths, got None"),
+        ({"rules": {"exclude": []}}, "rules must be detdata's own Rules"),
+    ],
+)
+def test_build_takes_a_list_and_rules(given, words):
+    with pytest.raises(ArgumentTypeError, match=words):
+        Manifest.build(["a"], [1], ["1" * 32], **given)
 
 
 @pytest.mark.parametrize("value", [None, 5, b"{}", ["{}"]])
