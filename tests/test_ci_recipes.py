@@ -169,6 +169,20 @@ def test_the_shell_of_the_how_to_does_what_it_says(project, block, change, code)
     assert done.returncode == code if code is not None else done.returncode != 0, done.stderr
 
 
+def test_what_the_readme_shows_for_ci_does_what_it_says(project):
+    blocks = [block for block in blocks_of(ROOT / "README.md") if "detdata verify" in block.code]
+    (typed,) = [block for block in blocks if block.info == "console"]
+    (job,) = [block for block in blocks if block.info == "sh"]
+    (project / "data.lock.json").unlink()
+    lines = [line.removeprefix("$ ") for line in typed.code.splitlines() if line.startswith("$ ")]
+    assert shell(project, "\n".join(lines)).returncode == 0
+    assert shell(project, job.code).returncode == 0
+    (project / "data/new.txt").write_bytes(b"")
+    assert shell(project, job.code).returncode == 1
+    (project / "data.lock.json").write_text("{}")
+    assert shell(project, job.code).returncode == 2
+
+
 def test_the_yaml_of_the_how_to_calls_what_there_is(project):
     configs = [yaml.safe_load(block.code) for block in blocks_of(HOWTO) if block.info == "yaml"]
     text = str(configs)
