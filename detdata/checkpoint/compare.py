@@ -36,7 +36,7 @@ from detdata.checkpoint.deepspeed import engine_differences
 from detdata.checkpoint.environment import switches, versions
 from detdata.checkpoint.extras import extra_differences
 from detdata.checkpoint.members import rng_name
-from detdata.checkpoint.meta import structure_of
+from detdata.checkpoint.meta import frozen, structure_of
 from detdata.checkpoint.optimizer import (
     class_name,
     group_names,
@@ -287,7 +287,18 @@ def notes(run: Run, saved: Saved, rank: int) -> list[str]:
         )
     else:
         lines += _derived(run, saved.trees[rng_name(rank)])
-    return lines + _hyperparameters(run, saved)
+    return lines + _frozen(run, saved) + _hyperparameters(run, saved)
+
+
+def _frozen(run: Run, saved: Saved) -> list[str]:
+    """Parameters that are trained on one side only: no part of a checkpoint, and the script's to set."""
+    before, now = saved.meta["model"]["frozen"], frozen(run.bare_model())
+    lines = []
+    for names, others, words in ((before, set(now), "trained now, frozen then"), (now, set(before), "frozen only now")):
+        only = [name for name in names if name not in others]
+        more = f" and {len(only) - _SHOWN} more" if len(only) > _SHOWN else ""
+        lines += [f"requires_grad, which this script sets: {words}: {', '.join(only[:_SHOWN])}{more}"] if only else []
+    return lines
 
 
 def _derived(run: Run, tree: Mapping[str, Any]) -> list[str]:

@@ -32,9 +32,15 @@ class Held:
     """
 
     def __init__(
-        self, blocks: list[tuple[int, torch.Tensor]], records: set[tuple[int, int]], record: FileRecord
+        self,
+        blocks: list[tuple[int, torch.Tensor]],
+        records: set[tuple[int, int]],
+        record: FileRecord,
+        *,
+        is_archive: bool,
     ) -> None:
         self.record = record
+        self._is_archive = is_archive
         self._starts = [start for start, _ in blocks]
         self._blocks = [block for _, block in blocks]
         self._views = [_view(block) for block in self._blocks]
@@ -46,6 +52,8 @@ class Held:
 
     def load(self) -> Any:
         """Return what `torch.load(…, weights_only=True)` makes of the file, on the CPU; raises what that raises."""
+        if not self._is_archive:  # torch reads older formats too, and unpacks what is packed, to any size
+            raise ValueError("no zip archive of tensors as torch.save writes it")
         reader = _Reader(self, lend=True)
         try:
             tree = reader.load()
@@ -130,10 +138,11 @@ def hold(path: AnyPath) -> Held:
         members = _large_members(file, size)
         file.seek(0)
         filling = _Filling(file, hasher)
-        records = filling.members(members, size)
+        records = filling.members(members or [], size)
         filling.to(size)
         read = filling.read + len(file.read(1))  # one more, if it grows: not what was written either way
-        return Held(filling.blocks, records, FileRecord(read, DIGEST + hasher.hexdigest()))
+        record = FileRecord(read, DIGEST + hasher.hexdigest())
+        return Held(filling.blocks, records, record, is_archive=members is not None)
 
 
 class _Filling:
@@ -173,18 +182,19 @@ class _Filling:
         return records
 
 
-def _large_members(file: BinaryIO, size: int) -> list[tuple[int, int, bool]]:
+def _large_members(file: BinaryIO, size: int) -> list[tuple[int, int, bool]] | None:
     """Return (offset of the header, length, whether it is a tensor) of the large members of an archive, in order.
 
-    Nothing where the archive makes no sense.
+    Nothing where their places make no sense; None if it is no archive, packed, or one of compiled code.
     """
     try:
         with zipfile.ZipFile(file) as archive:
-            members = [member for member in archive.infolist() if member.file_size >= LARGE]
+            listed = archive.infolist()
     except _BAD_ZIP:
-        return []
-    if any(member.compress_type != zipfile.ZIP_STORED for member in members):
-        return []
+        return None
+    if any(one.compress_type != zipfile.ZIP_STORED or one.filename.endswith("/constants.pkl") for one in listed):
+        return None
+    members = [member for member in listed if member.file_size >= LARGE]
     found = sorted((member.header_offset, member.file_size, "/data/" in member.filename) for member in members)
     ends = [header + _HEADER.size + length for header, length, _ in found]
     starts = [header for header, _, _ in found[1:]] + [size]

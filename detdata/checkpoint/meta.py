@@ -41,6 +41,15 @@ def structure_digest(structure: Sequence[Sequence[Any]]) -> str:
     return digest(canonical_json(list(structure)))
 
 
+def frozen(model: torch.nn.Module) -> list[str]:
+    """Return the names of the parameters that want no gradient.
+
+    >>> frozen(torch.nn.Linear(2, 1).requires_grad_(False))
+    ['weight', 'bias']
+    """
+    return [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
+
+
 @dataclass(slots=True)
 class History:
     """What a run has been through, as meta.json has it.
@@ -75,6 +84,7 @@ def make_meta(run: Run, structure: list[list[Any]], history: History) -> dict[st
             "structure": structure_digest(structure),
             "tensors": len(structure),
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
+            "frozen": frozen(model),
         },
         "optimizer": optimizer,
         "schedulers": [describe(scheduler) for scheduler in run.schedulers],

@@ -43,7 +43,7 @@ class Resumed:
         if run.loader is not None:
             words.append(f"{progress.consumed_samples} samples consumed")
         if run.optimizer is not None:
-            rates = [f"{float(group['lr']):g}" for group in run.optimizer.param_groups]
+            rates = [_rate(group.get("lr")) for group in run.optimizer.param_groups]
             words.append(f"learning rate {', '.join(rates)}")
         if run.scaler_state() is not None:
             words.append(f"loss scale {run.scaler.get_scale():g}")
@@ -98,6 +98,14 @@ def _probe(run: Run, saved: Saved, rank: int, probe: Probe | None, *, accepted: 
         return []
     was = before["values"][rank if rank < len(before["values"]) else 0]
     return [] if was == found else [f"probe: {float.fromhex(was)!r} was accepted as {float.fromhex(found)!r}"]
+
+
+def _rate(value: Any) -> str:
+    """Return a learning rate as text; there are optimizers that find their own and have None."""
+    try:
+        return f"{float(value):g}"
+    except (TypeError, ValueError, RuntimeError):
+        return f"{value}"
 
 
 def tell(line: str) -> None:

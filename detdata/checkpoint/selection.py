@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass, field
 
+from detdata.checkpoint.contents import wrong_contents
 from detdata.checkpoint.errors import CheckpointNotFound
 from detdata.checkpoint.group import Group
 from detdata.checkpoint.remote_path import AnyPath, StoreError
@@ -128,4 +129,5 @@ def _open(candidate: Candidate, group: Group, like: Like | None) -> tuple[Saved 
     if saved.progress.global_step != manifest.step:
         wrong = f"progress.json is of step {saved.progress.global_step}, the manifest of step {manifest.step}"
         return None, [wrong], False
-    return saved, [], False
+    wrongs = wrong_contents(saved)
+    return (None, wrongs, False) if wrongs else (saved, [], False)

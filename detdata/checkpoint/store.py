@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from detdata.checkpoint import lock
+from detdata.checkpoint.errors import CheckpointNotFound
 from detdata.checkpoint.files import FileRecord, remove_tree, write_file
 from detdata.checkpoint.manifest import MANIFEST, Manifest, ManifestError, read_manifest
 from detdata.checkpoint.remote_path import AnyPath, RemotePath
@@ -76,9 +77,12 @@ def find(root: AnyPath) -> list[Candidate]:
 
     A `.previous` folder comes right after the one that it gave way to, or takes its place if that is missing.
     """
-    if not root.exists():
+    try:
+        names = {path.name for path in root.iterdir()}
+    except FileNotFoundError:
+        if isinstance(root, Path) and root.is_symlink():  # no reason to start from nothing
+            raise CheckpointNotFound(f"{root} is a link to {os.readlink(root)}, which is not there") from None
         return []
-    names = {path.name for path in root.iterdir()}
     stems = {name.removesuffix(PREVIOUS) for name in names}
     chains = []
     for stem in stems:
@@ -112,11 +116,13 @@ def look(root: AnyPath, judge: Callable[[list[Candidate]], tuple[_T, bool]]) -> 
 
 def _places(root: Path) -> dict[str, tuple[int, int]] | None:
     """Which folder stands under which name, and when it was last moved; None if they move right now."""
-    if not root.exists():
-        return {}
     places = {}
     try:
-        for name in os.listdir(root):
+        names = os.listdir(root)
+    except FileNotFoundError:
+        return {}
+    try:
+        for name in names:
             if _NAME.fullmatch(name.removesuffix(PREVIOUS)):
                 found = os.lstat(root / name)
                 places[name] = found.st_ino, found.st_ctime_ns

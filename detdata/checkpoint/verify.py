@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from detdata.checkpoint.manifest import MANIFEST, Manifest, ManifestError, read_
 from detdata.checkpoint.remote_path import AnyPath, RemotePath, StoreError, as_path
 from detdata.errors import UnknownFormat
 
+_LOOKS = 20
 _SILLY = re.compile(r"\.nfs[0-9A-Fa-f]{1,64}")
 
 
@@ -56,8 +58,8 @@ def verify_checkpoint(path: str | os.PathLike[str] | RemotePath) -> Report:
     """Check one checkpoint folder byte for byte against its manifest, without loading or changing anything.
 
     path: the folder or URL (`root/ckpt_latest`, `root/ckpt_step_100`). Returns a Report: `.ok`, `.problems`, `str()`
-    for people, `.to_dict()` for machines. Reads every byte once. Raises FileNotFoundError if nothing is there, OSError
-    where a store cannot be reached.
+    for people, `.to_dict()` for machines. Reads every byte once; where a save replaces the folder meanwhile, it looks
+    at the new one. Raises FileNotFoundError if nothing is there, OSError where a store cannot be reached.
 
     >>> import detdata, tempfile, torch
     >>> root = tempfile.mkdtemp()
@@ -66,8 +68,39 @@ def verify_checkpoint(path: str | os.PathLike[str] | RemotePath) -> Report:
     (True, 0)
     """
     folder = as_path(path, "path")
-    if not is_there(folder):
+    for _ in range(_LOOKS):
+        before = _stands(folder)
+        report = _verify(folder) if before is not None else None
+        if (report is not None and report.ok) or (_stands(folder) == before and not _is_moving(folder, before)):
+            break
+    if report is None:
         raise CheckpointNotFound(f"there is no checkpoint folder {folder}")
+    return report
+
+
+def _stands(folder: AnyPath) -> object:
+    """What tells a checkpoint from the next one under the same name; None if nothing is there."""
+    if isinstance(folder, RemotePath):
+        try:
+            return read_manifest(folder)
+        except (ManifestError, UnknownFormat) as error:
+            return str(error) if is_there(folder) else None
+    try:
+        found = os.lstat(folder)
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_ctime_ns
+
+
+def _is_moving(folder: AnyPath, stands: object) -> bool:
+    """Whether a writer has just put a checkpoint aside, and its successor has yet to get the name."""
+    if stands is not None or isinstance(folder, RemotePath):
+        return False
+    time.sleep(0.01)  # between two renames
+    return os.path.lexists(folder) or os.path.lexists(folder.with_name(folder.name + ".previous"))
+
+
+def _verify(folder: AnyPath) -> Report:
     try:
         manifest = read_manifest(folder)
     except (ManifestError, UnknownFormat) as error:

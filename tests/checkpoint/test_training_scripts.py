@@ -243,3 +243,23 @@ def test_weights_that_are_tied_now_and_were_not_are_a_mismatch(tmp_path):
     Checkpointer(tmp_path / "one", model=one).save()
     Checkpointer(tmp_path / "one", model=again).resume()
     assert torch.equal(again[1].weight, one[0].weight)
+
+
+def test_parameters_that_are_frozen_on_one_side_only_are_named(tmp_path):
+    run = Training(OPTIMIZERS["sgd"])
+    run.model[0].requires_grad_(False)
+    run.checkpointer(tmp_path).save()
+    run.checkpointer(tmp_path).resume()
+    again = Training(OPTIMIZERS["sgd"])
+    again.model[2].bias.requires_grad_(False)
+    with pytest.warns(UserWarning, match=r"trained now, frozen then: 0\.weight, 0\.bias\n.*frozen only now: 2\.bias"):
+        again.checkpointer(tmp_path).resume()
+
+
+def test_an_optimizer_without_a_learning_rate_is_resumed(tmp_path, capsys):
+    run = Training(lambda parameters: torch.optim.SGD(parameters, 0.1))
+    run.optimizer.param_groups[0]["lr"] = None
+    checkpointer = run.checkpointer(tmp_path)
+    checkpointer.save()
+    assert checkpointer.resume() is not None
+    assert "learning rate None" in capsys.readouterr().err
