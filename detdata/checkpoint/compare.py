@@ -266,8 +266,11 @@ def _difference(field: str, before: object, now: object, accept: str) -> Differe
     return Difference(field, texts[0], texts[1], accept)
 
 
-def notes(run: Run, saved: Saved, rank: int) -> list[str]:
-    """Return what differs without being a reason to refuse, one line each: versions, switches, config."""
+def notes(run: Run, saved: Saved, rank: int, skip: Sequence[str] = ()) -> list[str]:
+    """Return what differs without being a reason to refuse, one line each: versions, switches, config.
+
+    skip: parts that are not loaded.
+    """
     lines = []
     for title, before, now in (
         ("versions", saved.meta["versions"], versions()),
@@ -287,7 +290,7 @@ def notes(run: Run, saved: Saved, rank: int) -> list[str]:
         )
     else:
         lines += _derived(run, saved.trees[rng_name(rank)])
-    return lines + _frozen(run, saved) + _hyperparameters(run, saved)
+    return lines + _frozen(run, saved) + _hyperparameters(run, saved, skip)
 
 
 def _frozen(run: Run, saved: Saved) -> list[str]:
@@ -319,7 +322,7 @@ def _derived(run: Run, tree: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _hyperparameters(run: Run, saved: Saved) -> list[str]:
+def _hyperparameters(run: Run, saved: Saved, skip: Sequence[str]) -> list[str]:
     """What the script sets another way than the checkpoint: the saved values will be in force."""
     lines = []
     tree = saved.trees.get("optimizer.pt")
@@ -328,16 +331,15 @@ def _hyperparameters(run: Run, saved: Saved) -> list[str]:
         old = [group["names"] for group in tree["groups"]]
         order = match_groups(old, group_names(run.optimizer, names)) or []
         # A schedule moves lr and whatever else it likes; its own settings are compared below.
-        scheduled = run.schedulers or "scheduler.pt" in saved.trees
-        moving = {"lr", "params", "momentum", "betas"} if scheduled else {"params"}
+        moving = {"lr", "initial_lr", "params", "momentum", "betas"} if run.schedulers else {"params"}
         for index, group in zip(order, run.optimizer.param_groups, strict=False):
             before = tree["groups"][index]["hyperparameters"]
             lines += _changed(f"optimizer group {index}", before, group, skip=moving)
-    for number, scheduler in enumerate(run.schedulers):
+    for number, scheduler in enumerate(run.schedulers if "scheduler" not in skip else ()):
         states = saved.trees.get("scheduler.pt", {}).get("states", [])
         if number < len(states) and isinstance(states[number], Mapping):
-            skip = {"last_epoch", "num_bad_epochs", "best", "cooldown_counter", "T_cur", "T_i"}
-            lines += _changed(f"scheduler {number}", states[number], scheduler.state_dict(), skip=skip)
+            moving = {"last_epoch", "num_bad_epochs", "best", "cooldown_counter", "T_cur", "T_i"}
+            lines += _changed(f"scheduler {number}", states[number], scheduler.state_dict(), skip=moving)
     return lines
 
 

@@ -22,7 +22,7 @@ from detdata.checkpoint.optimizer import (
 )
 from detdata.checkpoint.run import Run
 from detdata.checkpoint.saved import Saved
-from detdata.checkpoint.schedulers import capture_schedulers, last_rates, restore_schedulers
+from detdata.checkpoint.schedulers import capture_schedulers, last_rates, put_back, restore_schedulers, scheduled
 from detdata.checkpoint.sharded import Like, any_sharded, pieces_tree, shards_name, split
 from detdata.checkpoint.trees import plain
 from detdata.errors import ArgumentTypeError, ArgumentValueError
@@ -172,6 +172,9 @@ def _loaders(run: Run, saved: Saved, skip: Sequence[str], rank: int) -> list[tup
     for name, part in run.extra.items():
         if name in extra:
             loads.append((f"extra[{name!r}]", partial(restore_extra, part, every_name, extra[name])))
+    if "scheduler" in skip and run.schedulers:
+        before = scheduled([one for one in (run.optimizer, *run.extra.values()) if hasattr(one, "param_groups")])
+        loads.append(("learning rates", lambda: put_back(before)))
     if gradients_name(rank) in trees:
         loads.append(("gradients", lambda: restore_gradients(run.bare_model(), trees[gradients_name(rank)])))
     elif run.engine is None:  # what a process that goes back has accumulated since is no part of it

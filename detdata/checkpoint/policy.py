@@ -91,12 +91,12 @@ class SavePolicy:
         return self.latest_every_seconds is not None
 
     def better(self, value: float, than: float | None) -> bool:
-        """Whether a value of the best metric is better than the best so far; NaN never is.
+        """Whether a value of the best metric is better than the best so far; NaN and infinities never are.
 
         >>> SavePolicy(best=("accuracy", "max")).better(0.9, 0.8), SavePolicy(best="loss").better(float("nan"), None)
         (True, False)
         """
-        if self.best is None or math.isnan(value):
+        if self.best is None or not math.isfinite(value):
             return False
         return than is None or (value < than if self.best[1] == "min" else value > than)
 

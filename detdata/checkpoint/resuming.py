@@ -78,9 +78,10 @@ def resume(
     for others in group.all_gather(refused, doing):
         if others:
             raise CheckpointMismatch(str(saved.path), tuple(Difference(**one) for one in others))
-    lines = notes(run, saved, group.rank)
+    skip = [difference.accept or "" for difference in differences]
+    lines = notes(run, saved, group.rank, skip)
     noted = repeated(root, saved.progress) if group.rank == 0 else None
-    restore(run, saved, [difference.accept or "" for difference in differences], group.rank)
+    restore(run, saved, skip, group.rank)
     lines += _probe(run, saved, group.rank, probe, accepted="probe" in accept)
     if lines:
         listed = "\n  ".join(lines)

@@ -14,6 +14,8 @@ from detdata.checkpoint.optimizer import class_name
 FORMAT = "detdata.scheduler/1"
 _PER_GROUP = ("base_lrs", "_last_lr", "lr_lambdas", "min_lrs", "max_lrs", "base_momentums", "max_momentums")
 
+_IN_GROUPS = ("lr", "initial_lr", "max_lr", "min_lr", "swa_lr", "momentum", "base_momentum", "max_momentum", "betas")
+
 
 def describe(scheduler: Any) -> str:
     """Return the class of `scheduler`, with those it is composed of.
@@ -64,6 +66,23 @@ def group_order_known(classes: Sequence[str]) -> bool:
     """Whether all of these classes keep per-group values under the names that `reorder` knows: torch's own do."""
     names = ", ".join(classes).replace("(", ", ").replace(")", "").split(", ")
     return all(name.startswith("torch.optim.") for name in names if name)
+
+
+def scheduled(optimizers: Sequence[Any]) -> list[tuple[Any, list[dict[str, Any]]]]:
+    """Return for each optimizer what its schedulers have set in its groups so far."""
+    return [
+        (one, [{key: group[key] for key in _IN_GROUPS if key in group} for group in one.param_groups])
+        for one in optimizers
+    ]
+
+
+def put_back(before: Sequence[tuple[Any, list[dict[str, Any]]]]) -> None:
+    """Set what `scheduled` returned: for schedulers that start afresh, beside an optimizer that was loaded."""
+    for optimizer, groups in before:
+        for group, values in zip(optimizer.param_groups, groups, strict=True):
+            for key in _IN_GROUPS:
+                group.pop(key, None)
+            group.update(values)
 
 
 def last_rates(scheduler: Any) -> list[float] | None:

@@ -177,6 +177,13 @@ def test_the_best_on_disk_stays_when_a_better_one_cannot_be_saved(tmp_path, disk
     assert [entry.step for entry in list_checkpoints(tmp_path)] == [23]
 
 
+@pytest.mark.parametrize("direction", ["min", "max"])
+def test_a_loss_that_overflows_is_never_the_best(tmp_path, direction):
+    run = Checkpointer(tmp_path, model=model(), policy=SavePolicy(best=("loss", direction), on_signal=False))
+    values = [float("inf"), -float("inf"), float("nan"), torch.tensor(1.0), float("inf"), -float("inf")]
+    assert [run.step(loss=value) for value in values] == [False, False, False, True, False, False]
+
+
 def test_a_failure_that_nobody_asked_after_is_told_when_the_process_ends(tmp_path):
     (tmp_path / "file").write_text("")
     code = f"""

@@ -1,5 +1,6 @@
 """What does not fit is refused before anything is loaded, all of it in one error, and accepted only by name."""
 
+import contextlib
 import json
 import random
 
@@ -109,7 +110,9 @@ def test_a_mismatch_is_named_with_both_sides_and_accepted_by_name(tmp_path, name
     if accept is not None:
         assert f'"{accept}"' in str(caught.value)
         names = {difference.accept for difference in caught.value.differences}
-        assert checkpointer.resume(accept=names).global_step == 3
+        left = name == "no scheduler"  # its last rate stays in force, and is told
+        with pytest.warns(UserWarning, match=r"lr was 0\.001") if left else contextlib.nullcontext():
+            assert checkpointer.resume(accept=names).global_step == 3
         meta = json.loads((checkpointer.save() / "meta.json").read_text())
         assert field in [entry["field"] for entry in meta["accepted"]]
 

@@ -263,3 +263,37 @@ def test_an_optimizer_without_a_learning_rate_is_resumed(tmp_path, capsys):
     checkpointer.save()
     assert checkpointer.resume() is not None
     assert "learning rate None" in capsys.readouterr().err
+
+
+class TestOtherSchedule:
+    """A schedule that starts afresh on purpose starts from its own rates, not from where the old one had come to."""
+
+    def saved(self, root):
+        run = Training(OPTIMIZERS["momentum"], lambda o: [rates.StepLR(o, 2)])
+        run.steps(5)
+        run.checkpointer(root).save()
+        return run
+
+    @pytest.mark.parametrize(
+        "build", [lambda o: [rates.ExponentialLR(o, 0.5)], lambda o: [rates.OneCycleLR(o, 0.2, total_steps=9)]]
+    )
+    def test_it_starts_from_its_own_rates(self, tmp_path, build):
+        old = self.saved(tmp_path)
+        again, fresh = (
+            Training(lambda p: torch.optim.SGD(p, 0.5, momentum=0.9, nesterov=True), build) for _ in range(2)
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            again.checkpointer(tmp_path).resume(accept=("scheduler",))
+        assert again.optimizer.state_dict()["state"][0].keys() == old.optimizer.state_dict()["state"][0].keys()
+        for _ in range(3):
+            for key in ("lr", "initial_lr", "momentum"):
+                assert again.optimizer.param_groups[0].get(key) == fresh.optimizer.param_groups[0].get(key)
+            again.steps(1)
+            fresh.steps(1)
+
+    def test_the_rate_that_a_schedule_leaves_behind_is_told(self, tmp_path):
+        self.saved(tmp_path)
+        again = Training(lambda p: torch.optim.SGD(p, 0.5, momentum=0.9, nesterov=True))
+        with pytest.warns(UserWarning, match=r"lr was 0\.001\d* and is in force again; this script sets 0\.5"):
+            again.checkpointer(tmp_path).resume(accept=("scheduler",))
