@@ -111,7 +111,7 @@ def snapshot(value: Any, depth: int = 0) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, int):
-        return int(value)
+        return int(value) if value.bit_length() <= 4096 else hex(value)  # decimal text of any length is refused
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else str(value)
     if depth < 20:

@@ -20,13 +20,14 @@ Probe: TypeAlias = Callable[[], Any]
 def run_probe(probe: Probe, model: torch.nn.Module, generators: Mapping[str, Stream] | None = None) -> str:
     """Return what `probe` gives, as hexadecimal text that has every bit of it, isolated from the training.
 
-    Runs without gradients; random states, also those of `generators`, and every module's training flag are put back,
-    whatever it does.
+    Runs without gradients and in evaluation mode, so that no running average moves; random states, also those of
+    `generators`, and every module's training flag are put back, whatever it does.
     Raises TypeError if it gives no number, and whatever it raises.
     """
     state = rng.capture_rng(generators)
     modes = [(module, module.training) for module in model.modules()]
     try:
+        model.eval()
         with torch.no_grad():
             value = probe()
     finally:
@@ -37,7 +38,10 @@ def run_probe(probe: Probe, model: torch.nn.Module, generators: Mapping[str, Str
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise ArgumentTypeError(f"probe must return a number or a tensor of one element, got {value!r}")
-    return float(value).hex()
+    try:
+        return float(value).hex()
+    except OverflowError as error:
+        raise ArgumentTypeError("probe must return a number that a float can hold") from error
 
 
 def check_probe(found: str, saved: Mapping[str, Any], rank: int, path: object) -> None:

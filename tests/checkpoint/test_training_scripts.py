@@ -265,6 +265,23 @@ def test_an_optimizer_without_a_learning_rate_is_resumed(tmp_path, capsys):
     assert "learning rate None" in capsys.readouterr().err
 
 
+def test_the_probe_moves_no_running_average(tmp_path):
+    layers = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+    before = {name: value.clone() for name, value in layers.state_dict().items()}
+    checkpointer = Checkpointer(tmp_path, model=layers, policy=NEVER, probe=lambda: layers(FIXED).square().mean())
+    checkpointer.save()
+    checkpointer.resume()
+    assert all(torch.equal(value, before[name]) for name, value in layers.state_dict().items())
+    assert layers[1].training
+
+
+def test_what_is_only_recorded_never_ends_a_run(tmp_path):
+    run = Checkpointer(tmp_path, model=torch.nn.Linear(2, 1), config={"n": 10**5000, "\ud800": "\ud800"}, policy=NEVER)
+    run.step(count=-(10**5000), note="\ud800", loss=float("inf"))
+    run.save()
+    assert run.resume().global_step == 1
+
+
 class TestOtherSchedule:
     """A schedule that starts afresh on purpose starts from its own rates, not from where the old one had come to."""
 
