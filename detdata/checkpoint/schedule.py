@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
+import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any, final
 
@@ -30,6 +31,7 @@ class Schedule:
         self._group = group
         self._pace = Pace(group, policy.latest_every_steps)
         self._signals = Signals()
+        weakref.finalize(self, self._signals.orphan).atexit = False  # its handler outlives a forgotten Checkpointer
         self._failures, self._retry_at = 0, 0.0
         self._pending: tuple[str, ...] = ()  # kinds that failed or were put off
         self._best_unsaved = False  # the best so far may still fail to be saved; the one before it is:

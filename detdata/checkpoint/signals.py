@@ -47,6 +47,10 @@ class Signals:
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
         self._pid, self._before = 0, {}
 
+    def orphan(self) -> None:
+        """Act from now on as if `listen` had not been called: nobody is there any more to ask what was received."""
+        self._pid = 0
+
     def _note(self, number: int, frame: FrameType | None) -> None:
         before = self._before.get(number)
         if os.getpid() != self._pid:

@@ -150,6 +150,21 @@ def test_a_signal_after_the_last_step_is_not_swallowed(tmp_path):
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
+def test_a_checkpointer_that_was_forgotten_does_not_swallow_signals(tmp_path):
+    code = f"""
+import gc, os, signal, torch
+from detdata import Checkpointer
+def train():
+    Checkpointer({str(tmp_path)!r}, model=torch.nn.Linear(2, 1)).step()
+train()
+gc.collect()
+os.kill(os.getpid(), signal.SIGTERM)
+print("alive")
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (-signal.SIGTERM, "")
+
+
 def test_the_root_is_given_back_when_the_save_at_the_end_fails(tmp_path, disk):
     disk.full = True
     before = signal.getsignal(signal.SIGTERM)
