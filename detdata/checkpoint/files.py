@@ -8,6 +8,7 @@ thread for the hashing costs more, as it has to fetch every piece from memory ag
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import stat
@@ -181,6 +182,11 @@ def read_bounded(path: AnyPath, limit: int) -> bytes:
             if len(data) > limit:
                 raise OSError(f"grew beyond the {limit} bytes that are read")
         return bytes(data)
+
+
+def is_of_this_process(error: OSError) -> bool:
+    """Whether it is this process that may or can not read a file, not the file that is damaged."""
+    return error.errno in {errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 
 def size_of(file: BinaryIO) -> int:

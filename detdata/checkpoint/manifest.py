@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from detdata.checkpoint.files import FileRecord, read_bounded
+from detdata.checkpoint.files import FileRecord, is_of_this_process, read_bounded
 from detdata.checkpoint.remote_path import AnyPath, StoreError
 from detdata.errors import UnknownFormat
 from detdata.records import canonical_json, own_digest
@@ -34,7 +34,14 @@ _KEYS = {"digest", "files", "format", "kind", "saved_ns", "step"}
 
 
 class ManifestError(Exception):
-    """A manifest that cannot be relied on; the text says why. Never leaves the package."""
+    """A manifest that cannot be relied on; the text says why. Never leaves the package.
+
+    here: whether it is this process that may or can not read it, which says nothing of the manifest.
+    """
+
+    def __init__(self, problem: str, *, here: bool = False) -> None:
+        super().__init__(problem)
+        self.here = here
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +93,7 @@ def read_manifest(folder: AnyPath) -> Manifest:
     except StoreError:
         raise
     except OSError as error:
-        raise ManifestError(f"{MANIFEST} cannot be read: {error}") from error
+        raise ManifestError(f"{MANIFEST} cannot be read: {error}", here=is_of_this_process(error)) from error
     return parse_manifest(data)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from detdata.checkpoint.contents import wrong_contents
 from detdata.checkpoint.errors import CheckpointNotFound
+from detdata.checkpoint.files import is_of_this_process
 from detdata.checkpoint.group import Group
 from detdata.checkpoint.remote_path import AnyPath, StoreError
 from detdata.checkpoint.saved import Damaged, Saved, read
@@ -25,7 +26,7 @@ def select(root: AnyPath, step: int | None, group: Group, *, strict: bool, like:
     Where another process saves to the root meanwhile it looks again, until what it reads is at rest.
     One warning for each broken one passed over (strict: CheckpointBroken instead). Raises CheckpointBroken if none is
     whole, CheckpointNotFound for a step that is not there, UnknownFormat for one that only another release reads, and
-    StoreError where a store fails: an older checkpoint is no answer to that.
+    StoreError where a store fails, or this process may not read: an older checkpoint is no answer to that.
     """
 
     def judge(there: list[Candidate]) -> tuple[_Choice, bool]:
@@ -66,7 +67,7 @@ def _choose(there: list[Candidate], step: int | None, group: Group, *, strict: b
         if failed:
             raise StoreError(
                 f"nothing was loaded, as {candidate.path} could not be read, which does not mean that it is broken: "
-                f"{'; '.join(problems)}. Try again when the store answers"
+                f"{'; '.join(problems)}. To go on from an older one would replace it. Try again when it can be read"
             )
         if saved is not None and not problems:
             choice.chosen, choice.saved = candidate, saved
@@ -112,19 +113,21 @@ def _of_all_ranks(problems: list[str], group: Group, *, failed: bool) -> tuple[l
 
 
 def _open(candidate: Candidate, group: Group, like: Like | None) -> tuple[Saved | None, list[str], bool]:
-    """Return what was read, what is wrong with it, and whether it is the store that failed, not the checkpoint."""
+    """Return what was read, what is wrong with it, and whether it is the store or this process that fails, not it."""
     if candidate.foreign:  # whole, and newer than what is left: falling back would overwrite it
         raise UnknownFormat(f"{candidate.path}: {candidate.problem}")
     manifest = candidate.manifest
     if manifest is None:
-        return None, [candidate.problem], False
+        return None, [candidate.problem], candidate.here
     try:
         saved = read(candidate.path, manifest, group.rank, size=group.size, like=like)
     except Damaged as damaged:
         return None, list(damaged.problems), False
     except StoreError as error:
         return None, [str(error)], True
-    except (Unreadable, OSError) as error:
+    except OSError as error:
+        return None, [str(error)], is_of_this_process(error)
+    except Unreadable as error:
         return None, [str(error)], False
     if saved.progress.global_step != manifest.step:
         wrong = f"progress.json is of step {saved.progress.global_step}, the manifest of step {manifest.step}"

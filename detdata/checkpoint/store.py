@@ -55,7 +55,8 @@ def folder_name(kind: str, step: int) -> str:
 class Candidate:
     """A published folder. manifest is None where `problem` says why; step is then that of its name, or None.
 
-    foreign: the manifest is sound but of a format that this release does not know.
+    foreign: the manifest is sound but of a format that this release does not know. here: it is this process that may or
+    can not read it.
     """
 
     path: AnyPath
@@ -64,6 +65,7 @@ class Candidate:
     manifest: Manifest | None
     problem: str
     foreign: bool = False
+    here: bool = False
 
     @property
     def order(self) -> tuple[float, int]:
@@ -136,7 +138,7 @@ def _look(path: AnyPath, step: int | None) -> Candidate:
     try:
         manifest = read_manifest(path)
     except ManifestError as error:
-        return Candidate(path, kind, step, None, str(error))
+        return Candidate(path, kind, step, None, str(error), here=error.here)
     except UnknownFormat as error:
         return Candidate(path, kind, step, None, str(error), foreign=True)
     return Candidate(path, kind, manifest.step if step is None else step, manifest, "")

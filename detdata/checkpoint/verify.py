@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from detdata.checkpoint.errors import CheckpointNotFound
-from detdata.checkpoint.files import FileRecord, hash_file
+from detdata.checkpoint.files import FileRecord, hash_file, is_of_this_process, open_regular
 from detdata.checkpoint.manifest import MANIFEST, Manifest, ManifestError, read_manifest
 from detdata.checkpoint.remote_path import AnyPath, RemotePath, StoreError, as_path
 from detdata.errors import UnknownFormat
@@ -172,13 +172,27 @@ def compare_records(name: str, found: FileRecord, expected: FileRecord) -> list[
 
 
 def whole(folder: Path) -> bool:
-    """Whether there is a whole checkpoint in `folder`, or one that only another release can judge. Reads every byte."""
+    """Whether there is a whole checkpoint in `folder`, or one that only another release can judge. Reads every byte.
+
+    Raises OSError where it is this process that may or can not read it: what is not whole is removed.
+    """
     try:
-        return not find_problems(folder, read_manifest(folder))
-    except ManifestError:
+        manifest = read_manifest(folder)
+        if not find_problems(folder, manifest):
+            return True
+    except ManifestError as error:
+        if error.here:
+            raise OSError(str(error)) from error
         return False
     except UnknownFormat:
         return True
+    for name in manifest.files:
+        try:
+            open_regular(folder / name).close()
+        except OSError as error:
+            if is_of_this_process(error):
+                raise
+    return False
 
 
 def require(manifest: Manifest, names: Mapping[str, str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pickle
@@ -168,6 +169,34 @@ def test_a_root_that_cannot_be_listed_is_no_reason_to_start_from_nothing(tmp_pat
     monkeypatch.setattr("pathlib.Path.exists", lambda path: False)  # as newer releases of Python say of it
     with pytest.raises(PermissionError):
         Checkpointer(tmp_path, model=model()).resume()
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EMFILE])
+@pytest.mark.parametrize("name", ["manifest.json", "model.pt"])
+def test_a_newest_one_that_this_process_may_not_read_is_not_passed_over_and_then_replaced(
+    tmp_path, monkeypatch, name, code
+):
+    run = start(tmp_path)
+    run.save("periodic")
+    run.step()
+    newest = run.save("periodic")
+    open_file = os.open
+
+    def denied(path, *arguments, **options):
+        if os.fspath(path) == os.fspath(newest / name):
+            raise OSError(code, os.strerror(code), os.fspath(path))
+        return open_file(path, *arguments, **options)
+
+    monkeypatch.setattr("detdata.checkpoint.files.os.open", denied)
+    with pytest.raises(OSError, match="does not mean that it is broken"):
+        start(tmp_path).resume()
+
+    run.step()
+    (tmp_path / "ckpt_step_0").rename(tmp_path / "ckpt_step_1.previous")  # as if a kill had left it
+    with pytest.raises(CheckpointNotSaved, match=os.strerror(code)):
+        run.save()
+    monkeypatch.setattr("detdata.checkpoint.files.os.open", open_file)
+    assert verify_checkpoint(newest).ok
 
 
 def test_one_checkpoint_is_verified_beside_its_writer(tmp_path, monkeypatch):
