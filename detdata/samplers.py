@@ -30,7 +30,7 @@ from detdata.plans.shards import CHUNK, blocks, count_parts
 from detdata.topology import Topology
 
 _FORMAT = "detdata.distributed_sampler/1"
-_LIST = 512
+_LIST = 1024
 
 
 @final

@@ -40,7 +40,7 @@ _JOURNAL = 64 * 2**20  # bytes from which a file in pieces is worth a journal
 _EARLY = 1024  # runs of pieces that may wait for one ahead of them before no more are handed out
 _AHEAD = 64  # jobs handed to an executor ahead of the results: neither side waits, and memory stays bounded
 
-Done: TypeAlias = Callable[[int, str], None]  # (index of the file, hex digest)
+Done: TypeAlias = Callable[[Sequence[int], Sequence[str]], None]  # (indexes of files, their hex digests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def digest_all(
     on_bytes: Callable[[int], None] | None = None,
     unfinished: Unfinished | None = None,
 ) -> None:
-    """Hash the files of the indexes `todo` and call `done` with each digest, in whatever order they are ready.
+    """Hash the files of the indexes `todo` and call `done` with the digests, in whatever order they are ready.
 
     done and on_bytes run in the calling thread, but for on_bytes of large files without an executor, which runs in the
     thread that reads; what it raises stops that file's reading. unfinished: where large files in pieces keep the
@@ -134,12 +134,12 @@ def _one_by_one(
         try:
             digest_small(way.root, [paths[i] for i in part], stats.rows(part), one_shot, hexes, way.symlinks)
         finally:
-            for i, hex in zip(part, hexes, strict=False):  # fewer, where this was interrupted
-                if hex is not None:
-                    done(i, hex)
+            known = [(i, hex) for i, hex in zip(part, hexes, strict=False) if hex is not None]  # fewer, if interrupted
+            if known:
+                done(*zip(*known, strict=True))
         odd = [i for i, hex in zip(part, hexes, strict=True) if hex is None]
         if on_bytes is not None:
-            on_bytes(sum(sizes[i] for i in part) - sum(sizes[i] for i in odd))
+            on_bytes(sum([sizes[i] for i in part]) - sum([sizes[i] for i in odd]))
         _one_at_a_time(way, paths, stats, odd, done, on_bytes)
     _one_at_a_time(way, paths, stats, left, done, on_bytes)
 
@@ -154,7 +154,7 @@ def _one_at_a_time(
 ) -> None:
     for i in files:
         path = _full(way, paths[i])
-        done(i, digest_file(path, way.algorithm, way.piece_size, way.symlinks, None, stats[i]).hex)
+        done((i,), (digest_file(path, way.algorithm, way.piece_size, way.symlinks, None, stats[i]).hex,))
         if on_bytes is not None:
             on_bytes(stats[i].size)
 
@@ -290,7 +290,7 @@ class _Collector:
         for place, (i, digest) in enumerate(zip(job.files, answer if many else [answer], strict=True)):
             path = f"{job.arguments[0]}/{job.arguments[1][place]}" if job.run is digest_many else job.arguments[0]
             _check_size(path, self.sizes[i], digest.size)
-            self.done(i, digest.hex)
+            self.done((i,), (digest.hex,))
             if self.on_bytes is not None:
                 self.on_bytes(digest.size)
 
@@ -314,7 +314,7 @@ class _Collector:
         if stat_file(tree.path) != tree.before:
             raise DatasetError(tree.path, "changed while it was read; go on when nothing writes to it")
         del self.trees[i]
-        self.done(i, tree.joiner.hex())
+        self.done((i,), (tree.joiner.hex(),))
         if tree.journal is not None and self.unfinished is not None:
             self.unfinished.finish(tree.journal)
 

@@ -19,7 +19,6 @@ _WIDTH = 8 * _COLUMNS  # bytes of a row
 _ROW = struct.Struct(f"={_COLUMNS}q")
 
 values_of = operator.attrgetter("st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns")  # of an os.stat_result
-pack_row = _ROW.pack  # of five values, as they lie in a table; struct.error where one needs over 64 bits
 
 
 class Stats:

@@ -12,16 +12,16 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import struct
 from array import array
 from collections.abc import Callable, Iterable
+from itertools import chain
 
 from detdata.versions.files import as_int64
 from detdata.versions.ignore import IGNORE_FILE, Rules, filter_for
 from detdata.versions.names import SYSTEM_IS_UTF8, from_system, to_system
 from detdata.versions.own_files import HEAD_BYTES, OWN_ENDINGS, is_own
 from detdata.versions.patterns import MAGIC, Glob, parse_glob
-from detdata.versions.stats import pack_row, values_of
+from detdata.versions.stats import values_of
 
 _WINDOWS = os.name == "nt"  # where a directory entry knows neither device nor inode
 # A way to a folder's files that doesn't begin at / for each of them; O_DIRECTORY: a pipe in its place isn't opened.
@@ -155,6 +155,7 @@ class Walker:
             text = "\0".join((*names, ""))
             odd = self._odd if any(f"{end}\0" in text for end in self._odd) else ()
             folders: list[tuple[str, Glob | None]] = []
+            paths, values = list[str](), list[tuple[int, ...]]()
             for name in names:
                 path = prefix + (name if SYSTEM_IS_UTF8 else from_system(name))
                 try:
@@ -163,7 +164,8 @@ class Walker:
                         if odd and path.endswith(odd):
                             self._add(path, found)
                         else:
-                            self._put(path, found)
+                            paths.append(path)
+                            values.append(values_of(found))
                     elif stat.S_ISDIR(found.st_mode):
                         folders.append((path, None))
                     else:
@@ -172,6 +174,7 @@ class Walker:
                     self._failed(path, error)
         finally:
             os.close(descriptor)
+        self._put_all(paths, values)
         stack.extend(reversed(folders))
 
     def _take_odd(
@@ -226,13 +229,15 @@ class Walker:
         self._put(path, found)
 
     def _put(self, path: str, found: os.stat_result) -> None:
-        values = values_of(found)
+        self._put_all([path], [values_of(found)])
+
+    def _put_all(self, paths: list[str], values: list[tuple[int, ...]]) -> None:
         try:
-            row = pack_row(*values)
-        except struct.error:  # inodes of some file systems have all 64 bits and more, and dates may lie far ahead
-            row = pack_row(*map(as_int64, values))
-        self.rows.frombytes(row)
-        self.paths.append(path)
+            rows = array("q", chain.from_iterable(values))
+        except OverflowError:  # inodes of some file systems have all 64 bits and more, and dates may lie far ahead
+            rows = array("q", map(as_int64, chain.from_iterable(values)))
+        self.rows += rows
+        self.paths += paths
 
     def _is_excluded(self, path: str) -> bool:
         folders = self._excluded.get(path.rpartition("/")[2], ())
