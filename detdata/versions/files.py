@@ -19,6 +19,7 @@ import mmap
 import os
 import stat
 import threading
+import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -31,6 +32,7 @@ from detdata.versions.names import to_system
 from detdata.versions.pieces import Joiner, piece_digests
 
 _BLOCK = 1 << 19  # bytes of the buffer; 256 KiB to 1 MiB read equally fast, and larger ones fall out of the cache
+SETTLE_NS = 20_000_000  # two ticks of the slowest clock of a kernel in use (100 Hz), and some writes of 1 MiB
 SMALL = 1 << 16  # bytes up to which a file is read in one call
 OPEN_FLAGS = os.O_RDONLY
 for _name in ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"):  # never wait for a pipe, never own a terminal
@@ -63,6 +65,21 @@ class FileDigest(NamedTuple):
     inode: int
     mtime_ns: int
     ctime_ns: int
+
+
+def wait_ns(latest: int) -> int:
+    """Return for how many ns to wait before a file whose times were last moved at `latest` can be read; 0 for none.
+
+    A file's times move when a write begins, by a clock that ticks every few milliseconds, and not again when it ends.
+    So of a file that was written to just now nothing tells that a write is still under way, or begins in the same tick:
+    it could be read half old and half new, with the same times before and after. Once they are some ticks old, every
+    write during the reading moves them. Times ahead of this machine's clock say nothing and are not waited for.
+
+    >>> wait_ns(0)
+    0
+    """
+    now = time.time_ns()
+    return max(0, latest + SETTLE_NS - now) if latest <= now else 0
 
 
 def as_int64(value: int) -> int:
@@ -248,6 +265,8 @@ def _digest(
         size = before.st_size
         if expect is not None or not stat.S_ISREG(before.st_mode):
             _regular(descriptor, expect)
+        elif wait := wait_ns(max(before.st_mtime_ns, before.st_ctime_ns)):  # what is as listed was waited for then
+            time.sleep(wait / 1e9)
         if size <= SMALL and not piece_size:
             data = os.read(descriptor, size + 1)  # one more: a file that grew is found here
             if 0 < len(data) < size:  # a file system that gives less than was asked for

@@ -176,6 +176,8 @@ class _Run:
 
     def hash(self) -> list[str]:
         self.meter.add(0)
+        if self.todo:
+            self.stats.settle()
         try:
             digest_all(
                 self.way,

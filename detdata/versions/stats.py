@@ -8,11 +8,12 @@ from __future__ import annotations
 import operator
 import struct
 import sys
+import time
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from detdata.versions.files import FileStat
+from detdata.versions.files import FileStat, wait_ns
 
 _COLUMNS = len(FileStat._fields)
 _WIDTH = 8 * _COLUMNS  # bytes of a row
@@ -86,6 +87,20 @@ class Stats:
     def latest(self) -> list[int]:
         """Return the later of mtime_ns and ctime_ns of each file."""
         return list(map(max, self._values[3::_COLUMNS], self._values[4::_COLUMNS]))
+
+    def settle(self) -> None:
+        """Return once no file has been written to in the last 20 ms: then no write during its reading is hidden.
+
+        Some 20 ns a file. See `wait_ns`.
+
+        >>> Stats([1, 2, 3, 4, 5]).settle()
+        """
+        now = time.time_ns()
+        columns = self._values[3::_COLUMNS], self._values[4::_COLUMNS]
+        latest = max(max(column, default=0) for column in columns)
+        if latest > now:
+            latest = max((value for column in columns for value in column if value <= now), default=0)
+        time.sleep(wait_ns(latest) / 1e9)
 
     def take(self, places: Sequence[int]) -> Stats:
         """Return the table of the files at these places, in their order.

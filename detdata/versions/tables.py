@@ -42,6 +42,7 @@ def hash_tables(
         meter.bytes = meter.total_bytes
         meter.add(0)
         return known, True
+    listing.stats.settle()
     read_at = time.time_ns()  # before the first of them is read: the safe side
     meter = Meter(means, len(files), sum(sizes), 0)
     try:

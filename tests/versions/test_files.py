@@ -14,10 +14,12 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
+from detdata import hash_dataset
 from detdata.errors import ArgumentTypeError, ArgumentValueError
 from detdata.versions import files
 from detdata.versions.errors import DatasetError
 from detdata.versions.files import (
+    SETTLE_NS,
     FileStat,
     digest_file,
     digest_many,
@@ -26,6 +28,7 @@ from detdata.versions.files import (
     stat_file,
 )
 from detdata.versions.pieces import join_pieces
+from detdata.versions.stats import Stats
 from tests.versions.trees import NAMES, closed_folder, make_device, make_socket, make_tree, refusing
 
 posix = pytest.mark.skipif(os.name == "nt", reason="POSIX file systems")
@@ -193,6 +196,40 @@ def test_a_file_that_changes_in_the_middle_of_reading_has_no_digest(tmp_path, ch
         left = [change]
         with pytest.raises(DatasetError, match="changed"):
             read(file, "xxh3-128", 0, "follow", lambda count, left=left: left and left.pop()(file))
+
+
+@pytest.mark.parametrize("executor", [False, True])
+@pytest.mark.parametrize("size", [10, 10**5, 2**20, 5 * 2**20])
+def test_a_write_that_may_still_be_under_way_is_waited_for_before_reading(tmp_path, monkeypatch, size, executor):
+    """Its times moved when it began: they would be the same before and after reading a mixture of old and new."""
+    (tmp_path / "f").write_bytes(bytes(size))
+    monkeypatch.setattr(files, "SETTLE_NS", 10**12)
+    done, read, blocks = [], os.read, files._blocks
+    monkeypatch.setattr("time.sleep", lambda seconds: done.append("waited") if seconds else None)
+    monkeypatch.setattr(os, "read", lambda *given: done.append("read") or read(*given))
+    monkeypatch.setattr(files, "_blocks", lambda *given: done.append("read") or blocks(*given))
+
+    with ThreadPoolExecutor(1) as pool:
+        hash_dataset(tmp_path, executor=pool if executor else None)
+    assert done[0] == "waited"
+    assert "read" in done
+
+
+def test_only_what_was_just_written_to_is_waited_for(monkeypatch):
+    now, waited = 10**18, []
+    monkeypatch.setattr("time.time_ns", lambda: now)
+    monkeypatch.setattr("time.sleep", waited.append)
+    for mtime, ctime in ((now, now), (0, now - 5), (now - SETTLE_NS // 2, 0), (now + 9, now - 5), (now - SETTLE_NS, 0)):
+        Stats([0] * 5 + [1, 2, 3, mtime, ctime]).settle()
+    Stats().settle()
+    assert [round(seconds * 1e9) for seconds in waited] == [
+        SETTLE_NS,
+        SETTLE_NS - 5,
+        SETTLE_NS // 2,
+        SETTLE_NS - 5,
+        0,
+        0,
+    ]
 
 
 def test_a_file_that_is_removed_or_replaced_while_open_is_read_as_it_was(tmp_path):
