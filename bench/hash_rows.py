@@ -46,11 +46,14 @@ def trees(run, setting):
             total = run("hash_write", folder=folder, files=files, size=size)["bytes"]
             sides = ("ours", "xxhsum-1", "xxhsum-2", *(("bare",) if name == "small" else ()))
             quick = [call(folder, side, at_once) for side in sides]
-            found = in_turn(run, setting.repeat, quick)
+            found = in_turn(run, setting.repeat, [*quick, ("inside", "hash_inside", {"folder": folder})])
             slow = [call(folder, side, at_once) for side in ("ours-sha256", *BY_SHA256, *MD5)]
             found |= in_turn(run, 1, slow)
             for side in (*sides[1:], *MD5):
                 yield against(f"hash/{name}/{side}", what, found["ours"], side, found[side])
+            for side in ("xxhsum-1", "xxhsum-2"):
+                inside = f"{what}: a call of hash_dataset"
+                yield against(f"hash/{name}/call/{side}", inside, found["inside"], side, found[side])
             for side in BY_SHA256:
                 yield against(f"hash/{name}/{side}", f"{what}, sha256", found["ours-sha256"], side, found[side])
             rate = total / GB / found["ours"].median("wall_s")
