@@ -32,6 +32,12 @@ def test_a_reader_that_goes_away_leaves_the_verdict(folder):
         for options in ("", "--json"):
             done = shell(folder, f"{change}; (sleep 0.1; detdata verify {options}) | true; exit ${{PIPESTATUS[0]}}")
             assert (done.returncode, done.stderr) == (code, ""), options
+    run("hash", "data", "--part", "1/1", "-o", "part.lock.json")
+    for command in ("hash data", "hash data --json", "merge part.lock.json", "merge part.lock.json --json"):
+        done = shell(folder, f"(sleep 0.1; detdata {command} -o new.lock.json) | true; exit ${{PIPESTATUS[0]}}")
+        assert (done.returncode, done.stderr) == (0, ""), command
+        assert run("verify", "new.lock.json", "--root", "data")
+        (folder / "new.lock.json").unlink()
 
 
 @pytest.mark.parametrize("closed", ["2>&-", ">&- 2>&-"])

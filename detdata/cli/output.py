@@ -7,6 +7,8 @@ import json
 import os
 import stat
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,12 +84,13 @@ def put_manifest(manifest: Manifest, target: Path | None, options: dict[str, Any
         return
     unit = "rows" if manifest.content == "rows" else "bytes"
     files = "file" if len(manifest) == 1 else "files"
-    if options["as_json"]:
-        record = {"digest": manifest.digest, "files": len(manifest), unit: manifest.bytes}
-        click.echo(json.dumps(record | told | {"manifest": str(target)}))
-    elif not options["quiet"]:
-        how = f" ({told['read']:,} read, {told['trusted']:,} taken from the cache)" if options.get("quick") else ""
-        click.echo(f"{manifest.digest}  {len(manifest):,} {files}, {manifest.bytes:,} {unit}{how} -> {target}")
+    with _reader_may_leave():
+        if options["as_json"]:
+            record = {"digest": manifest.digest, "files": len(manifest), unit: manifest.bytes}
+            click.echo(json.dumps(record | told | {"manifest": str(target)}))
+        elif not options["quiet"]:
+            how = f" ({told['read']:,} read, {told['trusted']:,} taken from the cache)" if options.get("quick") else ""
+            click.echo(f"{manifest.digest}  {len(manifest):,} {files}, {manifest.bytes:,} {unit}{how} -> {target}")
 
 
 def show_report(report: Report, options: dict[str, Any], summary: Path | None) -> None:
@@ -95,13 +98,20 @@ def show_report(report: Report, options: dict[str, Any], summary: Path | None) -
     if summary is not None:
         with summary.open("a", encoding="utf-8") as file:
             file.write(report.to_markdown())
-    try:
+    with _reader_may_leave():
         if options["as_json"]:
             click.echo(json.dumps(report.to_dict(), indent=1))
         elif not options["quiet"]:
             for line in str(report).splitlines():
                 click.echo(_coloured(line))
-    except BrokenPipeError:  # whoever read has had enough of it (`| head`): the exit code still tells
+
+
+@contextmanager
+def _reader_may_leave() -> Iterator[None]:
+    """Go on where whoever read has had enough of it (`| head`): what is done is done, and the exit code still tells."""
+    try:
+        yield
+    except BrokenPipeError:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - else Python fails at its exit
 
 
