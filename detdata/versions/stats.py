@@ -91,7 +91,7 @@ class Stats:
     def settle(self) -> None:
         """Return once no file has been written to in the last 20 ms: then no write during its reading is hidden.
 
-        Some 20 ns a file. See `wait_ns`.
+        Some 0.1 µs a file. See `wait_ns`.
 
         >>> Stats([1, 2, 3, 4, 5]).settle()
         """
