@@ -21,12 +21,13 @@ from detdata.checkpoint.remote_path import AnyPath
 
 LARGE = 1 << 16  # bytes of a tensor that gets memory of its own; smaller ones are copied
 _HEADER = struct.Struct("<26xHH")  # a member's local header: the lengths of its name and of what comes after it
+_MAGIC = b"PK\x03\x04"
 _SLIP = struct.Struct("<16sQ")
 _BAD_ZIP = (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, OverflowError, OSError, struct.error)
 
 
 class Held:
-    """A file in memory. record: its size and digest, as read.
+    """A file in memory. record: its size and digest, as read. is_archive: whether it is a zip archive, nothing packed.
 
     It may be loaded once: the tensors take over its memory.
     """
@@ -40,7 +41,7 @@ class Held:
         is_archive: bool,
     ) -> None:
         self.record = record
-        self._is_archive = is_archive
+        self.is_archive = is_archive
         self._starts = [start for start, _ in blocks]
         self._blocks = [block for _, block in blocks]
         self._views = [_view(block) for block in self._blocks]
@@ -52,8 +53,6 @@ class Held:
 
     def load(self) -> Any:
         """Return what `torch.load(…, weights_only=True)` makes of the file, on the CPU; raises what that raises."""
-        if not self._is_archive:  # torch reads older formats too, and unpacks what is packed, to any size
-            raise ValueError("no zip archive of tensors as torch.save writes it")
         reader = _Reader(self, lend=True)
         try:
             tree = reader.load()
@@ -185,8 +184,11 @@ class _Filling:
 def _large_members(file: BinaryIO, size: int) -> list[tuple[int, int, bool]] | None:
     """Return (offset of the header, length, whether it is a tensor) of the large members of an archive, in order.
 
-    Nothing where their places make no sense; None if it is no archive, packed, or one of compiled code.
+    Nothing where their places make no sense; None for what torch would not read as a plain archive of tensors: packed,
+    of compiled code, or not an archive from its first byte on.
     """
+    if file.read(len(_MAGIC)) != _MAGIC:
+        return None
     try:
         with zipfile.ZipFile(file) as archive:
             listed = archive.infolist()

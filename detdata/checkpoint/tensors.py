@@ -31,6 +31,11 @@ def tree_writer(tree: Any) -> Callable[[BinaryIO], object]:
 
 def load_tree(name: str, held: Held) -> Any:
     """Return the tree in a file that was read, tensors on the CPU, in the memory of `held`. Raises Unreadable."""
+    if not held.is_archive:  # torch reads older formats too, and unpacks what is packed, to any size
+        raise Unreadable(
+            f"{name} is no plain archive of tensors as torch.save writes it: anything else could need running code to "
+            "load it, or more memory than it has bytes"
+        )
     try:
         return held.load()
     except pickle.UnpicklingError as error:

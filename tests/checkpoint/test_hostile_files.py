@@ -95,14 +95,15 @@ def packed(path):
         lambda path: torch.save({"weight": torch.ones(300, 300)}, path, _use_new_zipfile_serialization=False),
         lambda path: path.write_bytes(b""),
         lambda path: path.write_bytes(b"PK\x05\x06" + bytes(18)),
+        lambda path: path.write_bytes(pickle.dumps({"weight": 1}, protocol=4) + path.read_bytes()),
     ],
-    ids=["packed", "raw pickle", "older format", "empty", "empty archive"],
+    ids=["packed", "raw pickle", "older format", "empty", "empty archive", "pickle before an archive"],
 )
 def test_a_part_that_is_no_plain_archive_is_refused_without_a_warning_or_unpacking(tmp_path, write):
     folder = start(tmp_path).save()
     write(folder / "model.pt")
     seal(folder)
-    refused(tmp_path, r"model\.pt")
+    refused(tmp_path, r"model\.pt is no plain archive")
 
 
 def nested(depth):
