@@ -1,6 +1,7 @@
 """Trees of files for tests: written from a dict, with whatever a file system can hold, and listed by a naive oracle."""
 
 import contextlib
+import hashlib
 import os
 import shutil
 import socket
@@ -8,6 +9,10 @@ import stat
 import tempfile
 from pathlib import Path
 
+import pytest
+import xxhash
+
+posix = pytest.mark.skipif(os.name == "nt", reason="POSIX file systems")
 # Names that sort differently by locale, by case, by number and by byte, and those that break careless tools.
 NAMES = [
     "9", "10", "a", "B", "é", "z.txt", ".hidden", "name with spaces", "tab\tin it", "line\nbreak", "back\\slash",
@@ -116,3 +121,11 @@ def refusing(real, *refused, error=DENIED):
         return real(path, *arguments, **options)
 
     return call
+
+
+def content(size, salt=0):
+    return (hashlib.sha256(str(salt).encode()).digest() * (size // 32 + 1))[:size]
+
+
+def xxh3(data):
+    return xxhash.xxh3_128_hexdigest(data)
