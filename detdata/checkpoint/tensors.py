@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import pickle
-import threading
 import zipfile
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, BinaryIO, final
+from typing import Any, BinaryIO
 
 import torch
 from torch.utils.serialization import config as _torch_config
@@ -25,38 +23,11 @@ def tree_writer(tree: Any) -> Callable[[BinaryIO], object]:
     """Return what writes `tree` to an open file as torch.save does, without the CRC that torch.load never reads."""
 
     def write(file: BinaryIO) -> None:
-        with _without_crc:
+        # The option is the thread's own: another thread's torch.save meanwhile keeps its CRC.
+        with _config.patch("save.compute_crc32", False):
             torch.save(tree, file)
 
     return write
-
-
-@final
-class _WithoutCrc:
-    """Turns torch's CRC off, which is an option of the whole process, while any thread is within."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._within = 0
-        self._before = True
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._within:
-                self._before = _config.save.compute_crc32
-                _config.save.compute_crc32 = False
-            self._within += 1
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with self._lock:
-            self._within -= 1
-            if not self._within:
-                _config.save.compute_crc32 = self._before
-
-
-_without_crc = _WithoutCrc()
 
 
 def load_tree(name: str, held: Held) -> Any:

@@ -39,6 +39,20 @@ def test_two_writers_side_by_side_leave_the_option_as_it_was(before):
         assert config.save.compute_crc32 is before
 
 
+def test_another_threads_option_is_its_own():
+    gate = Gate()
+    thread = threading.Thread(target=tree_writer(torch.ones(3)), args=(gate,))
+    thread.start()
+    assert gate.begun.wait(30)
+    mine = io.BytesIO()
+    torch.save(torch.arange(1000), mine)
+    gate.go.set()
+    thread.join()
+
+    with zipfile.ZipFile(mine) as archive:
+        assert 0 not in {member.CRC for member in archive.infolist()}
+
+
 def test_a_write_that_fails_leaves_the_option_as_it_was():
     with pytest.raises(AttributeError):
         tree_writer(torch.ones(3))(object())
