@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from detdata.arrays import Int64Array
 from detdata.rows.errors import RowsError
 from detdata.rows.schema import MOST_LEVELS
 
-_LONGEST_LINE = 1 << 30
+_LONGEST_LINE = 1 << 27  # bytes; reading one takes some seven times as much memory
 _BLANK = b" \t\r\n"  # all that is blank in JSON
 _OPEN, _CLOSE, _LIST, _LIST_END, _QUOTE, _LINE_END = b'{}[]"\n'
 
@@ -35,7 +36,7 @@ def line_blocks(source: Any, name: str, size: int) -> Iterator[Block]:
     """Yield a file's lines in blocks of about `size` bytes; none that is blank altogether."""
     held: list[bytes] = []
     first = 1
-    while chunk := source.read(size):
+    for chunk in _chunks(source, size):
         cut = chunk.rfind(b"\n") + 1
         if cut:
             text = b"".join([*held, chunk[:cut]])
@@ -46,10 +47,19 @@ def line_blocks(source: Any, name: str, size: int) -> Iterator[Block]:
         else:
             held.append(chunk)
             if sum(map(len, held)) > _LONGEST_LINE:
-                raise RowsError(name, f"line {first} has more than {_LONGEST_LINE} bytes; is it JSON lines?")
+                raise RowsError(name, f"line {first} has more than {_LONGEST_LINE >> 20} MiB; is it JSON lines?")
     text = b"".join(held)
     if text.strip(_BLANK):
         yield Block(first, text)
+
+
+def _chunks(source: Any, size: int) -> Iterator[bytes]:
+    """Yield what a file holds, without a byte order mark before it."""
+    start = source.read(len(codecs.BOM_UTF8))
+    if start and start != codecs.BOM_UTF8:
+        yield start
+    while chunk := source.read(size):
+        yield chunk
 
 
 def check_lines(block: Block, name: str) -> int:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from detdata.errors import ArgumentValueError
 from detdata.rows.errors import RowsError
 from detdata.rows.lines import Block
 
@@ -140,7 +141,7 @@ def _loaded(line: bytes, number: int) -> Any:
     try:
         return json.loads(line, parse_int=_integer, parse_constant=_ignored)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"line {number}: {error}") from error
+        raise ArgumentValueError(f"cannot be read: line {number}: {error}") from error
 
 
 def _integer(digits: str) -> float:

@@ -6,6 +6,7 @@ Fixed in docs/spec.md, section 8.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from detdata.rows.numbers import check_exact, check_signs, with_uint64
 from detdata.rows.opening import open_input
 
 _JSON_BLOCK = 1 << 20
+_PLACE = re.compile(r"in row (\d+)$")
 _NUMBERS = (pa.int64(), pa.uint64(), pa.float64())  # each has what those before it have, or check_exact says no
 
 
@@ -33,7 +35,10 @@ def _json_batches(path: str, name: str, schema: Any) -> Iterator[Any]:
         for block in line_blocks(source, name, _JSON_BLOCK):
             table = _parsed(block, name, schema)
             check_exact(block, kind, name)
-            yield from table.select(schema.names).combine_chunks().to_batches()
+            for batch in table.select(schema.names).combine_chunks().to_batches():
+                columns = [_retyped(*pair, name) for pair in zip(batch.columns, schema.types, strict=True)]
+                # without columns there is nothing to put together, but there are rows
+                yield pa.RecordBatch.from_arrays(columns, schema=schema) if columns else batch
 
 
 def json_schema(path: str, name: str, known: Any, columns: Sequence[str] | None) -> Any:
@@ -49,21 +54,64 @@ def json_schema(path: str, name: str, known: Any, columns: Sequence[str] | None)
 
 
 def _parsed(block: Block, name: str, schema: Any = None) -> Any:
-    """Return the table of a block of whole lines, each an object."""
+    """Return the table of a block of whole lines, each an object.
+
+    schema: what it is read as, but for nulls, which come as bool. Without it only the types of the table are sound:
+    pyarrow makes lists too short where the first items of a column's lists are null, and so of the null type too.
+    """
     lines = check_lines(block, name)
     reading = arrow_json.ReadOptions(use_threads=False, block_size=len(block.text) + 1)
+    wanted = None if schema is None else pa.schema([(field.name, _readable(field.type)) for field in schema])
     parsing = arrow_json.ParseOptions(
-        explicit_schema=schema, unexpected_field_behavior="infer" if schema is None else "ignore"
+        explicit_schema=wanted, unexpected_field_behavior="infer" if schema is None else "ignore"
     )
     try:
         table = arrow_json.read_json(pa.BufferReader(block.text), reading, parsing)
-    except pa.ArrowInvalid:
+    except pa.ArrowInvalid as error:
         if schema is not None:
             check_signs(block, pa.struct(list(schema)), name)
-        raise
-    table.validate(full=True)  # that strings are UTF-8
+        raise RowsError(name, f"cannot be read: {_with_line(str(error), block)}") from error
+    if schema is not None:
+        table.validate(full=True)  # that strings are UTF-8
     check_count(block, table.num_rows, lines, name)
     return table
+
+
+def _with_line(message: str, block: Block) -> str:
+    """Return what pyarrow says, with the line of the file instead of the row of the block."""
+    found = _PLACE.search(message)
+    if found is None:
+        return message
+    row = int(found[1])
+    number = next((number for i, (number, _) in enumerate(block.lines()) if i == row), block.first)
+    hint = "; make it one type, or hash by content='bytes'" if "changed from" in message else ""
+    return f"{message[: found.start()]}in line {number}{hint}"
+
+
+def _readable(kind: Any) -> Any:
+    """Return the type with bool in place of null."""
+    if pa.types.is_struct(kind):
+        fields = [kind.field(i) for i in range(kind.num_fields)]
+        return pa.struct([pa.field(field.name, _readable(field.type)) for field in fields])
+    if pa.types.is_list(kind):
+        return pa.list_(_readable(kind.value_type))
+    return pa.bool_() if pa.types.is_null(kind) else kind
+
+
+def _retyped(array: Any, kind: Any, name: str) -> Any:
+    """Return an array of the type `_readable(kind)`, not sliced, as one of `kind`."""
+    if array.type == kind:
+        return array
+    if pa.types.is_null(kind):
+        if array.null_count < len(array):  # nowhere, when types were looked at
+            raise RowsError(name, "changed while it was read; hash again when nothing writes to it")
+        return pa.nulls(len(array))
+    if pa.types.is_list(kind):
+        own, children = array.buffers()[:2], [_retyped(array.values, kind.value_type, name)]
+    else:
+        own = array.buffers()[:1]
+        children = [_retyped(array.field(i), kind.field(i).type, name) for i in range(kind.num_fields)]
+    return pa.Array.from_buffers(kind, len(array), own, array.null_count, children=children)
 
 
 def _plain(kind: Any, name: str) -> Any:

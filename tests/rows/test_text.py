@@ -143,7 +143,7 @@ def kind_of(values):
         }
         inner = {name: kind_of([value.get(name) for value in values if value]) for name in names}
         return f"struct<{', '.join(f'{word[name]}: {inner[name]}' for name in names)}>"
-    return {None: "null", bool: "bool", int: "int64", str: "string"}[kind]
+    return {None: "null", bool: "bool", int: "int64", float: "double", str: "string"}[kind]
 
 
 @given(OBJECTS, st.integers(1, 40), st.integers(0, 2**32))
