@@ -61,7 +61,7 @@ class Manifest:
 
     >>> manifest = Manifest.build(["b", "a"], [3, 5], ["0" * 32, "1" * 32])
     >>> len(manifest), manifest.paths, manifest.digest
-    (2, ('a', 'b'), 'xxh3-128:aa1c74102e7c64567f08a45d36f8db70')
+    (2, ('a', 'b'), 'xxh3-128:f03659491eed92a2cddc6ed6d85e69dc')
     """
 
     paths: tuple[str, ...]

@@ -42,13 +42,13 @@ def build(entries, **ways):
 
 
 def digest_by_the_page(entries, algorithm="xxh3-128", piece_size=0):
-    """Section 7 of docs/spec.md, entry by entry."""
-    pieces = [b"detdata.dataset/1\0bytes" + struct.pack("<QQ", piece_size, len(entries))]
-    for path in sorted(entries, key=key):
-        size, hex, kind = entries[path]
-        pieces += [struct.pack("<Q", len(key(path))), key(path)]
-        pieces += [struct.pack("<BQ", {"file": 0, "link": 1}[kind], size), bytes.fromhex(hex)]
-    data = b"".join(pieces)
+    """Section 7 of docs/spec.md, column by column."""
+    paths = sorted(entries, key=key)
+    data = b"detdata.dataset/1\0bytes" + struct.pack("<QQ", piece_size, len(entries))
+    data += b"".join(key(path) + b"\0" for path in paths)
+    data += b"".join(struct.pack("<Q", entries[path][0]) for path in paths)
+    data += bytes({"file": 0, "link": 1}[entries[path][2]] for path in paths)
+    data += b"".join(bytes.fromhex(entries[path][1]) for path in paths)
     made = xxhash.xxh3_128(data) if algorithm == "xxh3-128" else hashlib.new(algorithm, data)
     return f"{algorithm}:{made.hexdigest()}"
 
