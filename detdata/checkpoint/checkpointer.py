@@ -13,6 +13,7 @@ from typing import Any, Literal, Self
 
 import torch
 
+from detdata.checkpoint.agreement import collect
 from detdata.checkpoint.compare import check_accept
 from detdata.checkpoint.cursor import Cursor
 from detdata.checkpoint.deepspeed import check_options
@@ -21,11 +22,10 @@ from detdata.checkpoint.errors import CheckpointNotSaved, Preempted, RankMissing
 from detdata.checkpoint.group import groups
 from detdata.checkpoint.keeping import retain_periodic, warn_of_higher, warn_of_unresumed
 from detdata.checkpoint.manifest import KINDS
-from detdata.checkpoint.members import PROGRESS_FORMAT
-from detdata.checkpoint.meta import make_meta, plain_metric, structure_of
-from detdata.checkpoint.parts import capture, data_record
+from detdata.checkpoint.meta import plain_metric
+from detdata.checkpoint.pace import Pace
 from detdata.checkpoint.policy import SavePolicy
-from detdata.checkpoint.probe import Probe, run_probe
+from detdata.checkpoint.probe import Probe
 from detdata.checkpoint.remote_path import AnyPath, RemotePath, as_path
 from detdata.checkpoint.resuming import resume, tell
 from detdata.checkpoint.run import describe_run
@@ -130,7 +130,7 @@ class Checkpointer:
         self._control, commit = groups(self._run.rank, timeout_seconds)
         self._writer = Writer(self.root, commit)
         self._saver = Saver(self._writer, self._retain)
-        self._schedule = Schedule(policy, self._control)
+        self._schedule, self._watch = Schedule(policy, self._control), Pace(self._control, None)
         self._cursor = Cursor(self.root)
         self._history = self._schedule.history
         self._counted = Progress()
@@ -257,7 +257,7 @@ class Checkpointer:
         """Save, after a save that is still under way."""
         begun = time.monotonic()
         self._saver.collect(wait=True)
-        content, step = self._content(), self.progress.global_step
+        content, step = self._content(kind), self.progress.global_step
         if self._background:
             self._saver.start(content, kind, step, begun)
             path = self.root / folder_name(kind, step)
@@ -313,6 +313,9 @@ class Checkpointer:
         if self._background and self._when_busy == "refuse" and self._busy():
             self._schedule.put_off(kind)
             return False
+        if not self._collect(wait=True):
+            self._schedule.later([kind])
+            return False
         try:
             self._save(kind)
         except RankMissing:
@@ -353,30 +356,24 @@ class Checkpointer:
             return True
         return False
 
-    def _collect(self) -> None:
-        """Look at what became of a save behind the training."""
+    def _collect(self, *, wait: bool = False) -> bool:
+        """Look at what became of a save behind the training; return False if it has failed, and is planned anew."""
+        saver = self._saver
+        # The ranks look together: one that alone knew of a failure would alone try again.
+        if not saver.begun or not (wait or self._watch.all_are(self.progress.global_step, not saver.busy)):
+            return True
         try:
-            finished = self._saver.collect(wait=False)
+            if saver.collect(wait=wait):
+                self._schedule.succeeded()
         except RankMissing:
             raise
         except CheckpointNotSaved as error:
-            self._schedule.failed(self._saver.kind, error)
-        else:
-            if finished:
-                self._schedule.succeeded()
+            self._schedule.failed(saver.kind, error)
+            return False
+        return True
 
-    def _content(self) -> Content:
-        run, rank, progress = self._run, self._control.rank, self.progress
-        value = None if self._probe is None else run_probe(self._probe, run.model, run.generators)
-        trees = capture(run, rank, gradients=bool(progress.micro_step))
-        if rank:
-            return Content(trees, {}, {}, value, run.engine)
-        records = {
-            "progress.json": {"format": PROGRESS_FORMAT, **progress.to_dict()},
-            "data.json": data_record(run),
-        }
-        meta = make_meta(run, structure_of(trees["model.pt"]), self._history)
-        return Content(trees, records, meta, value, run.engine)
+    def _content(self, kind: str = "latest") -> Content:
+        return collect(self._run, self._control, kind, self.progress, self._history, probe=self._probe)
 
     def _retain(self, report: SaveReport) -> None:
         """Remove the periodic checkpoints that the policy does not keep; in the thread that has saved, on rank 0."""

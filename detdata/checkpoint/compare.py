@@ -45,7 +45,7 @@ from detdata.checkpoint.optimizer import (
     optimizer_difference,
     parameter_names,
 )
-from detdata.checkpoint.run import Run
+from detdata.checkpoint.run import Run, layout_sizes
 from detdata.checkpoint.saved import Saved
 from detdata.checkpoint.schedulers import describe, group_order_known, last_rates
 from detdata.errors import ArgumentTypeError, ArgumentValueError, Difference, StateMismatch
@@ -109,17 +109,12 @@ def _layout(run: Run, saved: Saved) -> list[Difference]:
                 )
             )
     sizes = [
-        {name: value for name, value in side.items() if name != "world_size" and not _is_place(name)}
-        for side in (before, now)
+        {name: value for name, value in layout_sizes(side).items() if name != "world_size"} for side in (before, now)
     ]
     if sizes[0] != sizes[1]:
         texts = [side or "nothing recorded" for side in sizes]
         found.append(_difference("topology", texts[0], texts[1], "topology"))
     return found
-
-
-def _is_place(name: str) -> bool:
-    return name == "rank" or name.endswith("_rank")
 
 
 def _model(run: Run, saved: Saved) -> list[Difference]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import itertools
 import json
 import math
 import re
@@ -18,6 +19,8 @@ import torch
 
 from detdata.checkpoint.errors import RankMissing
 from detdata.errors import ArgumentValueError
+
+_made = itertools.count()
 
 
 @final
@@ -52,7 +55,6 @@ class Ranks:
     def __init__(self, timeout_s: float) -> None:
         distributed = torch.distributed
         self._timeout = dt.timedelta(seconds=timeout_s)
-        self._group = distributed.new_group(backend="gloo", timeout=self._timeout)
         self.rank = distributed.get_rank()
         self.size = distributed.get_world_size()
         self._meetings = 0
@@ -60,6 +62,12 @@ class Ranks:
         # name a rank that is late, but not one whose connection broke.
         getter = getattr(distributed.distributed_c10d, "_get_default_store", None)
         self._store: Any = None if getter is None else getter()
+        self._name = f"made {next(_made)}"
+        self._sign(self.rank)
+        try:
+            self._group: Any = distributed.new_group(backend="gloo", timeout=self._timeout)
+        except (RuntimeError, ValueError) as error:
+            raise RankMissing(self._message("making the Checkpointer", str(error))) from error
 
     def all_gather(self, value: Any, doing: str) -> list[Any]:
         """Return every rank's value, in the order of ranks. value: plain JSON. doing: for the message, "saving …".
@@ -90,7 +98,7 @@ class Ranks:
         rows = [torch.empty_like(mine) for _ in range(self.size)]
         try:
             torch.distributed.all_gather(rows, mine, group=self._group)
-        except RuntimeError as error:
+        except (RuntimeError, ValueError) as error:
             raise RankMissing(self._message(doing, str(error))) from error
         return rows
 
@@ -99,25 +107,33 @@ class Ranks:
         self._sign(self.rank)
         try:
             torch.distributed.monitored_barrier(self._group, timeout=self._timeout, wait_all_ranks=True)
-        except RuntimeError as error:
+        except (RuntimeError, ValueError) as error:
             raise RankMissing(self._message(doing, str(error))) from error
 
     def _key(self, rank: int) -> str:
-        return f"detdata/{self._group.group_name}/{self._meetings}/{rank}"
+        return f"detdata/{self._name}/{rank}"
 
     def _sign(self, rank: int) -> None:
         with contextlib.suppress(Exception):  # it is for a better message only
-            self._store.set(self._key(rank), "1")
+            self._store.set(self._key(rank), str(self._meetings))  # over the last one: the store keeps all for ever
+
+    def _came(self, rank: int) -> bool:
+        return bool(self._store.check([self._key(rank)])) and int(self._store.get(self._key(rank))) >= self._meetings
 
     def _missing(self, text: str) -> str:
         found = re.search(r"\[Rank \d+\]: Ranks? ([\d, ]+) failed to pass", text)
         if found is not None:
             return found[1].strip()
         with contextlib.suppress(Exception):
-            return ", ".join(str(rank) for rank in range(self.size) if not self._store.check([self._key(rank)]))
+            return ", ".join(str(rank) for rank in range(self.size) if not self._came(rank))
         return ""
 
     def _message(self, doing: str, text: str) -> str:
+        if not torch.distributed.is_initialized():
+            return (
+                f"rank {self.rank}, {doing}: the process group is gone. Call destroy_process_group() after close(), or "
+                "after `with Checkpointer(…)`. What had been published before is untouched"
+            )
         missing = self._missing(text)
         who = "another rank is gone or did not come in time; rank 0 says which"
         if missing:

@@ -15,13 +15,19 @@ from detdata.errors import UnknownFormat
 
 
 def retain_periodic(root: AnyPath, policy: SavePolicy, best: Collection[int], kept: Collection[AnyPath]) -> None:
-    """Remove the periodic checkpoints that the policy does not keep. best: their steps always stay; so does `kept`."""
+    """Remove the periodic checkpoints that the policy does not keep. best: their steps always stay; so does `kept`.
+
+    Failure is a warning: the save that this follows is on disk.
+    """
     keep, every = policy.keep_periodic, policy.keep_every_steps
     if keep is None:
         return
-    steps = periodic_steps(root)
-    for_ever = {path for path, step in steps.items() if step in best or (every is not None and step % every == 0)}
-    retain(root, keep, {*kept, *for_ever})
+    try:
+        steps = periodic_steps(root)
+        for_ever = {path for path, step in steps.items() if step in best or (every is not None and step % every == 0)}
+        retain(root, keep, {*kept, *for_ever})
+    except OSError as error:
+        warnings.warn(f"could not look for old checkpoints in {root}: {error}; the next save tries again", stacklevel=5)
 
 
 def warn_of_higher(root: AnyPath, step: int) -> bool:

@@ -45,6 +45,16 @@ class Pace:
         self._next = step + interval
         return Decision(max(row[0] for row in flags), bool(latest), bool(retry))
 
+    def all_are(self, step: int, mine: bool) -> bool:
+        """Whether `mine` holds on every rank; False between two meetings. Collective where one is due."""
+        if self._group.size == 1:
+            return mine
+        if step < self._next:
+            return False
+        flags = self._group.flags(int(mine), self._interval(step))
+        self._next = step + flags[0][1]
+        return all(row[0] for row in flags)
+
     def _interval(self, step: int) -> int:
         now = time.monotonic()
         steps, spent = max(step - self._last_step, 1), max(now - self._last_at, 1e-6)

@@ -23,22 +23,23 @@ from detdata.checkpoint.optimizer import (
 from detdata.checkpoint.run import Run
 from detdata.checkpoint.saved import Saved
 from detdata.checkpoint.schedulers import capture_schedulers, last_rates, put_back, restore_schedulers, scheduled
-from detdata.checkpoint.sharded import Like, any_sharded, pieces_tree, shards_name, split
+from detdata.checkpoint.sharded import Anywhere, Like, is_sharded, pieces_tree, shards_name, split
 from detdata.checkpoint.trees import plain
 from detdata.errors import ArgumentTypeError, ArgumentValueError
 from detdata.records import canonical_json
 
 
 def capture(run: Run, rank: int, *, gradients: bool = False) -> dict[str, Any]:
-    """Return file name -> plain tree of every tensor part that `rank` saves; tensors share memory with the run's.
+    """Return file name -> plain tree of every tensor part that `rank` knows; tensors share memory with the run's.
 
-    Every rank has its own random states and gradients; rank 0 has what is the same on all of them.
+    Every rank has its own random states and gradients; rank 0 has what is the same on all of them. Where tensors are
+    sharded every rank has that, with marks for them, and all pieces that it holds.
     Raises TypeError, ValueError for what could not be loaded without running code. Changes nothing.
     """
     # Random states first: whatever a user's state_dict() may draw comes after the saved state.
     trees: dict[str, Any] = {rng_name(rank): plain(rng.capture_rng(run.generators), "rng")}
     model = run.bare_model()
-    sharded = any_sharded(model.parameters())
+    sharded = run.is_sharded()
     if gradients and sharded:
         raise ArgumentValueError(
             "gradients inside an accumulation window cannot be saved where parameters are sharded: save at the boundary"
@@ -58,26 +59,32 @@ def capture(run: Run, rank: int, *, gradients: bool = False) -> dict[str, Any]:
         trees["scaler.pt"] = plain(scaler, "scaler")
     if run.extra:
         trees["extra.pt"] = plain(capture_extras(run), "extra", arrays=True)
-    return _taken_apart(trees, rank, of_this_rank) if sharded else trees
+    return _taken_apart(trees, rank, of_this_rank, sharded=sharded)
 
 
-def _taken_apart(trees: dict[str, Any], rank: int, of_this_rank: set[str]) -> dict[str, Any]:
+def _taken_apart(trees: dict[str, Any], rank: int, of_this_rank: set[str], *, sharded: bool) -> dict[str, Any]:
     result, pieces = {}, []
     for name, tree in trees.items():
         if name in of_this_rank:
             result[name] = tree
-            continue
-        marked, own = split(tree, name)
-        pieces += own
-        if rank == 0:
-            result[name] = marked
+        else:
+            result[name], own = split(tree, name)
+            pieces += own
+    if pieces and not sharded:  # the other ranks do not know
+        raise ArgumentTypeError(
+            f"{pieces[0].key.partition('#')[0]} holds a DTensor, and neither the model nor a module or optimizer among "
+            "the extra parts does: give the module that it belongs to as an extra part, too"
+        )
     if pieces:
         result[shards_name(rank)] = pieces_tree(pieces)
     return result
 
 
 def present_tensors(run: Run) -> Like:
-    """Return what says, for a place in a saved part, which present tensor has the layout that it should have."""
+    """Return what says, for a place in a saved part, which present tensor has the layout that it should have.
+
+    State that the present objects do not have yet (an optimizer's before its first step) is wanted, too: Anywhere.
+    """
     model = run.bare_model()
     state: dict[str, Any] = model.state_dict()
     parameters = dict(model.named_parameters())
@@ -85,13 +92,17 @@ def present_tensors(run: Run) -> Like:
     named_ids = extra_names(run)
     modules = [part for part in run.extra.values() if isinstance(part, torch.nn.Module)]
     named = {named_ids[id(one)]: one for module in (model, *modules) for one in module.parameters()}
+    sharded: list[Any] = [one for one in (*parameters.values(), *named.values()) if is_sharded(one)]
+    anywhere = Anywhere(sharded[0].device_mesh if sharded else None)
 
-    def like(part: str, path: tuple[Any, ...]) -> torch.Tensor | None:
+    def like(part: str, path: tuple[Any, ...]) -> torch.Tensor | Anywhere | None:
         if part == "model.pt":
-            found = state.get(path[0]) if len(path) == 1 else None
-        elif part == "optimizer.pt":  # the moments of a parameter lie as it does
-            found = parameters.get(path[1]) if len(path) > 1 and path[0] == "state" else None
-        elif part == "extra.pt" and path and path[0] in run.extra:
+            found = state.get(path[0]) if len(path) == 1 else anywhere
+        elif part == "optimizer.pt" and path[:1] == ("state",):  # the moments of a parameter lie as it does
+            found = parameters.get(path[1]) if len(path) > 1 else None
+        elif part == "extra.pt":
+            if not path or path[0] not in run.extra:
+                return None  # nobody loads it
             part_of_run = run.extra[path[0]]
             if is_named(part_of_run, named_ids):
                 return named.get(path[2]) if len(path) > 2 and path[1] == "state" else None
@@ -100,9 +111,10 @@ def present_tensors(run: Run) -> Like:
             found = extras[path[0]]
             for key in path[1:]:
                 found = _item(found, key)
+            return found if isinstance(found, torch.Tensor) else anywhere
         else:
-            found = None
-        return found if isinstance(found, torch.Tensor) else None
+            found = anywhere
+        return found if isinstance(found, (torch.Tensor, Anywhere)) else None
 
     return like
 

@@ -9,16 +9,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from detdata.checkpoint.agreement import agree, together
 from detdata.checkpoint.compare import compare, notes
 from detdata.checkpoint.cursor import Repeated, repeated
+from detdata.checkpoint.errors import CheckpointNotLoaded
 from detdata.checkpoint.group import Group
 from detdata.checkpoint.parts import present_tensors, restore
 from detdata.checkpoint.probe import Probe, check_probe, run_probe
 from detdata.checkpoint.remote_path import AnyPath
-from detdata.checkpoint.run import Run
+from detdata.checkpoint.run import Run, layout_sizes
 from detdata.checkpoint.saved import Saved
 from detdata.checkpoint.selection import select
-from detdata.checkpoint.sharded import any_sharded
 from detdata.errors import CheckpointMismatch, Difference
 
 _log = logging.getLogger("detdata")
@@ -69,20 +70,34 @@ def resume(
 ) -> Resumed | None:
     """Find, verify, compare, agree, and only then load; None if nothing was ever published. Collective."""
     doing = "resuming"
-    like = present_tensors(run) if any_sharded(run.bare_model().parameters()) else None
+    mine = {
+        "step": "the newest" if step is None else step,
+        "accept": sorted(accept),
+        "topology": layout_sizes(run.layout()),
+    }
+    agree(group.all_gather(mine, doing), doing)
+    like = present_tensors(run) if run.is_sharded() else None
     saved = select(root, step, group, strict=strict, like=like)
     if saved is None:
         return None
-    differences = compare(run, saved, group.rank)
-    refused = [asdict(one) for one in differences if one.accept not in accept]
-    for others in group.all_gather(refused, doing):
+
+    def look() -> tuple[tuple[Difference, ...], list[dict[str, Any]]]:
+        found = compare(run, saved, group.rank)
+        return found, [asdict(one) for one in found if one.accept not in accept]
+
+    differences, refused = together(group, doing, look)
+    for others in refused:
         if others:
             raise CheckpointMismatch(str(saved.path), tuple(Difference(**one) for one in others))
     skip = [difference.accept or "" for difference in differences]
     lines = notes(run, saved, group.rank, skip)
     noted = repeated(root, saved.progress) if group.rank == 0 else None
-    restore(run, saved, skip, group.rank)
-    lines += _probe(run, saved, group.rank, probe, accepted="probe" in accept)
+
+    def load() -> tuple[list[str], None]:
+        restore(run, saved, skip, group.rank)
+        return _probe(run, saved, group.rank, probe, accepted="probe" in accept), None
+
+    lines += together(group, "loading", load, CheckpointNotLoaded)[0]
     if lines:
         listed = "\n  ".join(lines)
         warnings.warn(f"resumed from {saved.path}, saved under other conditions:\n  {listed}", stacklevel=3)

@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 
 from detdata.checkpoint.deepspeed import DeepSpeedModel, check_options, is_engine
+from detdata.checkpoint.sharded import any_sharded
 from detdata.checks import as_version
 from detdata.errors import ArgumentTypeError, ArgumentValueError
 from detdata.progress import Progress
@@ -86,6 +87,18 @@ class Run:
         """The model without DistributedDataParallel and torch.compile around it."""
         return unwrap(self.model)
 
+    def is_sharded(self) -> bool:
+        """Whether a tensor of the model, or of a module or optimizer among the extra parts, is a DTensor."""
+        model = self.bare_model()
+        modules = [model, *(part for part in self.extra.values() if isinstance(part, torch.nn.Module))]
+        optimizers = [part for part in self.extra.values() if isinstance(part, torch.optim.Optimizer)]
+        return any_sharded(
+            [
+                *(tensor for module in modules for tensor in (*module.parameters(), *module.buffers())),
+                *(one for part in optimizers for group in part.param_groups for one in group["params"]),
+            ]
+        )
+
     @property
     def engine(self) -> DeepSpeedModel | None:
         """The DeepSpeed engine that saves and loads itself, if the model is one."""
@@ -94,6 +107,15 @@ class Run:
     def scaler_state(self) -> dict[str, Any] | None:
         """The state of the scaler; None if there is none or it is disabled (its state is then empty)."""
         return None if self.scaler is None else self.scaler.state_dict() or None
+
+
+def layout_sizes(layout: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a topology is the same on all ranks: all but the places in it.
+
+    >>> layout_sizes({"rank": 1, "world_size": 2, "tp_rank": 0, "tp_size": 2})
+    {'world_size': 2, 'tp_size': 2}
+    """
+    return {name: value for name, value in layout.items() if name != "rank" and not name.endswith("_rank")}
 
 
 def unwrap(model: torch.nn.Module) -> torch.nn.Module:

@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from detdata.checkpoint.files import hash_file
 from detdata.checkpoint.gradients import gradients_name
 from detdata.checkpoint.manifest import Manifest
@@ -111,7 +109,7 @@ def _record(name: str, held: Held) -> dict[str, Any]:
     return record
 
 
-def _leaves(trees: Mapping[str, Any], like: Like) -> Iterator[torch.Tensor | None]:
+def _leaves(trees: Mapping[str, Any], like: Like) -> Iterator[object]:
     """Yield the present tensors that those of the model are to become."""
     for name in trees.get("model.pt", ()):
         yield like("model.pt", (name,))

@@ -57,6 +57,11 @@ class Saver:
         self.last: SaveReport | None = None
 
     @property
+    def begun(self) -> bool:
+        """Whether there is a save behind the training that `collect` has not told of: the same on all ranks."""
+        return self._thread is not None
+
+    @property
     def busy(self) -> bool:
         """Whether a save is under way behind the training."""
         return self._thread is not None and self._thread.is_alive()

@@ -14,15 +14,28 @@ from typing import Any, TypeAlias
 
 import torch
 
+from detdata.checkpoint.boxes import Box, overlap, slices, volume, whole_of, why_no_tiling
 from detdata.checkpoint.containers import rebuilt
 from detdata.errors import ArgumentTypeError, UnknownFormat
 
 FORMAT = "detdata.shards/1"
 MARK = "detdata.sharded"  # the key by which a tree says that a tensor of it lies in pieces
 INDEX = "shards.json"
-Box: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]  # offset and size in each dimension
+_MOST = 2**62
 Path: TypeAlias = tuple[Any, ...]
-Like: TypeAlias = Callable[[str, Path], torch.Tensor | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Anywhere:
+    """Says that a tensor is wanted, and that nothing tells how it is to lie: whole on every rank of the mesh.
+
+    mesh: a DeviceMesh; None where the tensor is to be a plain one.
+    """
+
+    mesh: Any
+
+
+Like: TypeAlias = Callable[[str, Path], torch.Tensor | Anywhere | None]
 
 
 def shards_name(rank: int) -> str:
@@ -83,10 +96,10 @@ def any_sharded(tensors: Iterable[object]) -> bool:
 
 
 def split(tree: Any, part: str) -> tuple[Any, list[Piece]]:
-    """Return `tree` with a mark in the place of each DTensor, and the pieces that this rank is to save.
+    """Return `tree` with a mark in the place of each DTensor, and all pieces that this rank holds.
 
-    The marks are numbered in the order of the tree, which is the same on every rank. Pieces share memory with the
-    tensors. Raises TypeError for a DTensor that holds sums yet to be reduced.
+    The marks are numbered in the order of the tree, so that must be the same on every rank. Pieces share memory with
+    the tensors. Raises TypeError for a DTensor that holds sums yet to be reduced.
     """
     pieces: list[Piece] = []
     count = 0
@@ -98,8 +111,7 @@ def split(tree: Any, part: str) -> tuple[Any, list[Piece]]:
         key, count = f"{part}#{count}", count + 1
         if any(placement.is_partial() for placement in value.placements):
             raise ArgumentTypeError(f"{key} is a DTensor with a partial placement: its values are not final")
-        if _first_of_replicas(value):
-            pieces.extend(Piece(key, box, value.to_local().detach()) for box in boxes(value) if all(box[1]))
+        pieces.extend(Piece(key, box, value.to_local().detach()) for box in boxes(value) if all(box[1]))
         return {MARK: key, "shape": list(value.shape), "dtype": value.dtype}
 
     return visit(tree), pieces
@@ -108,7 +120,7 @@ def split(tree: Any, part: str) -> tuple[Any, list[Piece]]:
 def boxes(value: Any) -> list[Box]:
     """Return the box of a DTensor that this rank holds; of a plain tensor the whole of it."""
     if not is_sharded(value):
-        return [((0,) * value.dim(), tuple(value.shape))]
+        return [whole_of(value.shape)]
     chunks = value.__create_chunk_list__()  # what torch's own checkpoints ask of a DTensor
     if len(chunks) != 1:
         raise ArgumentTypeError(
@@ -139,7 +151,7 @@ def ranks_needed(trees: Mapping[str, Any], index: Index, like: Like | None) -> s
             if target is not None:
                 wanted = boxes(target)
                 rows = index.pieces.get(mark[MARK], ())
-                needed |= {rank for rank, box in rows if any(_overlap(box, other) for other in wanted)}
+                needed |= {rank for rank, box in rows if any(overlap(box, other) for other in wanted)}
     return needed
 
 
@@ -147,21 +159,21 @@ def place(part: str, tree: Any, like: Like | None, pieces: Mapping[str, list[Pie
     """Return a saved tree with every tensor in the layout of the present one that `like` names; None: each whole.
 
     Marks become DTensors or whole tensors, put together from `pieces`; whole tensors become DTensors where the present
-    ones are. What has no counterpart of the same shape comes as a tensor without values: it can be compared, and not
-    loaded. Raises UnknownFormat if a piece is missing.
+    ones are. A mark for which there is nothing comes as a tensor without values, and is not loaded.
+    Raises UnknownFormat unless the pieces hold every value once.
     """
 
     def visit(value: Any, path: Path) -> Any:
         if isinstance(value, dict) and MARK in value:
             target = _target(value, like, part, path)
             if target is None:
-                return torch.empty(value["shape"], dtype=value["dtype"], device="meta")
+                return torch.empty(_shape(value), dtype=value["dtype"], device="meta")
             own = pieces.get(value[MARK], [])
             return _in_layout(target, value["dtype"], lambda box: _fill(box, value, own))
         if isinstance(value, torch.Tensor):
-            target = None if like is None else like(part, path)
-            if is_sharded(target) and target is not None and target.shape == value.shape:
-                return _in_layout(target, value.dtype, lambda box: value[_slices(box)].clone())
+            present = None if like is None else like(part, path)
+            if isinstance(present, torch.Tensor) and is_sharded(present) and present.shape == value.shape:
+                return _in_layout(present, value.dtype, lambda box: value[slices(box)].clone())
             return value
         return rebuilt(value, lambda item, key: visit(item, (*path, key)))
 
@@ -177,6 +189,8 @@ def pieces_of(trees: Iterable[Any]) -> dict[str, list[Piece]]:
                 raise ValueError(tree["format"])
             for key, offset, tensor in tree["pieces"]:
                 piece = Piece(key, (_counts(offset), tuple(tensor.shape)), tensor)
+                if len(piece.box[0]) != tensor.dim() or tensor.layout is not torch.strided or tensor.is_meta:
+                    raise ValueError(f"a piece of {key!r} that is no box")
                 found.setdefault(key, []).append(piece)
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise UnknownFormat(f"a file of pieces is no {FORMAT} tree: {type(error).__name__}: {error}") from error
@@ -199,19 +213,38 @@ def describe(tensors: Iterable[Any]) -> dict[str, Any] | None:
     return {"layouts": layouts} if layouts else None
 
 
-def _first_of_replicas(value: Any) -> bool:
-    mesh = value.device_mesh
-    return all(
-        not placement.is_replicate() or mesh.get_local_rank(dimension) == 0
-        for dimension, placement in enumerate(value.placements)
-    )
-
-
 def _target(mark: Mapping[str, Any], like: Like | None, part: str, path: Path) -> torch.Tensor | None:
+    """Return what has the layout that a marked tensor is to get; None if nobody wants it."""
+    shape = _shape(mark)
     if like is None:
-        return torch.empty(mark["shape"], device="meta")
+        return torch.empty(shape, device="meta")
     present = like(part, path)
-    return present if present is not None and list(present.shape) == list(mark["shape"]) else None
+    if present is None or (part == "model.pt" and len(path) == 1):
+        return present if isinstance(present, torch.Tensor) and tuple(present.shape) == shape else None
+    if isinstance(present, torch.Tensor):
+        if tuple(present.shape) == shape:
+            return present
+        present = Anywhere(present.device_mesh if is_sharded(present) else None)  # type: ignore[attr-defined]
+    whole = torch.empty(shape, device="meta")
+    if present.mesh is None:
+        return whole
+    module: Any = sys.modules["torch.distributed.tensor"]
+    replicated: torch.Tensor = module.DTensor.from_local(
+        whole, present.mesh, [module.Replicate()] * present.mesh.ndim, run_check=False
+    )
+    return replicated
+
+
+def _shape(mark: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the shape of a marked tensor. Raises UnknownFormat for what is no mark of this release."""
+    try:
+        shape = _counts(mark["shape"])
+        sound = set(mark) == {MARK, "shape", "dtype"} and isinstance(mark[MARK], str)
+        if not sound or not isinstance(mark["dtype"], torch.dtype) or volume(whole_of(shape)) >= _MOST:
+            raise ValueError("of another form")
+    except (TypeError, ValueError, KeyError) as error:
+        raise UnknownFormat(f"a tensor in pieces is no mark of {FORMAT}: {type(error).__name__}: {error}") from error
+    return shape
 
 
 def _in_layout(target: Any, dtype: torch.dtype, values: Callable[[Box], torch.Tensor]) -> torch.Tensor:
@@ -227,46 +260,24 @@ def _in_layout(target: Any, dtype: torch.dtype, values: Callable[[Box], torch.Te
 
 
 def _fill(box: Box, mark: Mapping[str, Any], pieces: list[Piece]) -> torch.Tensor:
-    """Return the values in `box`, from the pieces that overlap it. Raises UnknownFormat if some are missing."""
-    result = torch.empty(box[1], dtype=mark["dtype"], device="cpu")
-    filled = 0
-    for piece in pieces:
-        common = _overlap(box, piece.box)
-        if common is not None:
-            result[_slices(common, box[0])] = piece.tensor[_slices(common, piece.box[0])]
-            filled += _volume(common)
-    if filled != result.numel():
+    """Return the values in `box`, from the pieces that overlap it. Raises UnknownFormat unless each is there once."""
+    parts = [(common, piece) for piece in pieces if (common := overlap(box, piece.box)) is not None]
+    why = why_no_tiling([common for common, _ in parts], box) if volume(box) else None
+    if why is None and any(piece.tensor.dtype != mark["dtype"] for _, piece in parts):
+        why = f"they are not all {mark['dtype']}"
+    if why is not None:  # before memory is taken for what is not there
         raise UnknownFormat(
-            f"{mark[MARK]}: the pieces in the checkpoint hold {filled} of the {result.numel()} values of the box at "
-            f"{list(box[0])} of size {list(box[1])}"
+            f"{mark[MARK]}: the pieces in the checkpoint do not make up the box at {list(box[0])} of size "
+            f"{list(box[1])}: {why}"
         )
+    result = torch.empty(box[1], dtype=mark["dtype"], device="cpu")
+    for common, piece in parts:
+        result[slices(common, box[0])] = piece.tensor[slices(common, piece.box[0])]
     return result
 
 
-def _overlap(a: Box, b: Box) -> Box | None:
-    if len(a[0]) != len(b[0]):
-        return None
-    low = tuple(max(x, y) for x, y in zip(a[0], b[0], strict=True))
-    high = tuple(min(x + m, y + n) for x, m, y, n in zip(a[0], a[1], b[0], b[1], strict=True))
-    if any(end <= start for start, end in zip(low, high, strict=True)):
-        return None
-    return low, tuple(end - start for start, end in zip(low, high, strict=True))
-
-
-def _slices(box: Box, origin: tuple[int, ...] | None = None) -> tuple[slice, ...]:
-    origin = (0,) * len(box[0]) if origin is None else origin
-    return tuple(slice(at - zero, at - zero + size) for at, zero, size in zip(box[0], origin, box[1], strict=True))
-
-
-def _volume(box: Box) -> int:
-    volume = 1
-    for size in box[1]:
-        volume *= size
-    return volume
-
-
 def _count(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < 2**62:
+    if type(value) is not int or not 0 <= value < _MOST:
         raise ValueError(f"{value!r} is no count")
     return value
 

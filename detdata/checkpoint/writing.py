@@ -23,7 +23,7 @@ from detdata.checkpoint.files import FileRecord, write_file
 from detdata.checkpoint.group import Group
 from detdata.checkpoint.remote import RemoteStage
 from detdata.checkpoint.remote_path import AnyPath
-from detdata.checkpoint.sharded import INDEX, Box, Index, shards_name
+from detdata.checkpoint.sharded import INDEX, Index
 from detdata.checkpoint.store import Stage
 from detdata.checkpoint.tensors import tree_writer
 
@@ -34,15 +34,15 @@ _AnyStage: TypeAlias = Stage | RemoteStage
 class Content:
     """What this rank puts into a checkpoint.
 
-    trees: file name -> plain tree. records: file name -> plain JSON; rank 0's count. meta: meta.json without what only
-    the other ranks know. probe: what the probe gave here, or None. engine: what writes files itself, on every rank.
+    trees: file name -> plain tree. records: file name -> plain JSON, and meta: meta.json; rank 0's count. engine: what
+    writes files itself, on every rank. index: where the pieces of sharded tensors lie; None if there are none.
     """
 
     trees: Mapping[str, Any]
     records: Mapping[str, Mapping[str, Any]]
     meta: Mapping[str, Any]
-    probe: str | None = None
     engine: DeepSpeedModel | None = None
+    index: Index | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Writer:
     root: AnyPath
     group: Group
     locked: bool = field(default=False, init=False)
-    _error: OSError | None = field(default=None, init=False, repr=False)  # what went wrong on this rank
+    _error: Exception | None = field(default=None, init=False, repr=False)  # what went wrong on this rank
 
     def write(self, content: Content, kind: str, step: int) -> Written:
         """Write and publish; on disk when this returns. Collective: every rank calls it with the same kind and step.
@@ -98,7 +98,7 @@ class Writer:
                 place.acquire(self.root)
                 self.locked = True
             stage = place.open_stage(self.root, kind, step)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - as above
             return None, {**self._failed(error), "folder": None}
         return stage, {"error": None, "folder": stage.place}
 
@@ -115,15 +115,10 @@ class Writer:
             if stage is not None:
                 for name, record in content.records.items():
                     stage.write(name, _json_writer(record))
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other ranks wait for this one
             return self._failed(error)
-        return {
-            "error": None,
-            "files": {name: record.to_dict() for name, record in written.items()},
-            "pieces": _pieces(content, self.group.rank),
-            "probe": content.probe,
-            **host(),
-        }
+        files = {name: record.to_dict() for name, record in written.items()}
+        return {"error": None, "files": files, "host": host()["host"]}
 
     def _publish(
         self, stage: _AnyStage | None, content: Content, replies: list[dict[str, Any]], kind: str, step: int
@@ -144,12 +139,11 @@ class Writer:
                             f"{host()['host']}: the root must be on a file system that all ranks share"
                         }
                     stage.add(name, file)
-            index = _index(replies)
-            if index is not None:
-                stage.write(INDEX, _json_writer(index.to_record()))
-            stage.write("meta.json", _json_writer({**content.meta, **_of_all(replies)}))
+            if content.index is not None:
+                stage.write(INDEX, _json_writer(content.index.to_record(), indent=None))
+            stage.write("meta.json", _json_writer(content.meta))
             path = stage.publish(kind, step)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - as above
             return self._failed(error)
         return {"error": None, "name": path.name, "size": stage.size_bytes}
 
@@ -164,9 +158,9 @@ class Writer:
             "Checkpoints published before are untouched"
         ) from self._error
 
-    def _failed(self, error: OSError) -> dict[str, Any]:
+    def _failed(self, error: Exception) -> dict[str, Any]:
         self._error = error
-        return {"error": str(error)}
+        return {"error": str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"}
 
 
 def _local(path: AnyPath) -> Path:
@@ -175,30 +169,7 @@ def _local(path: AnyPath) -> Path:
     return path
 
 
-def _pieces(content: Content, rank: int) -> list[list[Any]]:
-    tree = content.trees.get(shards_name(rank))
-    return [] if tree is None else [[key, list(offset), list(tensor.shape)] for key, offset, tensor in tree["pieces"]]
-
-
-def _index(replies: list[dict[str, Any]]) -> Index | None:
-    """Where the pieces of sharded tensors lie; None if nothing is sharded."""
-    found: dict[str, list[tuple[int, Box]]] = {}
-    for rank, reply in enumerate(replies):
-        for key, offset, size in reply["pieces"]:
-            found.setdefault(key, []).append((rank, (tuple(offset), tuple(size))))
-    return Index({key: tuple(rows) for key, rows in found.items()}) if found else None
-
-
-def _of_all(replies: list[dict[str, Any]]) -> dict[str, Any]:
-    """What meta.json says of every process: where it ran, and what the probe gave there."""
-    values = [reply["probe"] for reply in replies]
-    return {
-        "processes": [{"host": reply["host"], "pid": reply["pid"]} for reply in replies],
-        "probe": None if values[0] is None else {"values": values},
-    }
-
-
-def _json_writer(record: Mapping[str, Any]) -> Callable[[BinaryIO], object]:
-    """Return what writes `record` to an open file as JSON for people to read."""
-    text = json.dumps(record, sort_keys=True, indent=1, allow_nan=False) + "\n"
+def _json_writer(record: Mapping[str, Any], indent: int | None = 1) -> Callable[[BinaryIO], object]:
+    """Return what writes `record` to an open file as JSON for people to read, or with indent=None for none."""
+    text = json.dumps(record, sort_keys=True, indent=indent, allow_nan=False) + "\n"
     return lambda file: file.write(text.encode("ascii"))

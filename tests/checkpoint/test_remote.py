@@ -1,8 +1,10 @@
 """A save to an object store stopped at any request leaves the right checkpoint whole; nothing else is lost or left."""
 
 import time
+import warnings
 
 import pytest
+import torch
 
 from detdata.checkpoint import Checkpointer, CheckpointNotSaved, SavePolicy, list_checkpoints, remote
 from detdata.checkpoint.remote_path import StoreError
@@ -316,3 +318,26 @@ def test_a_save_behind_the_training_is_the_state_at_the_call():
         checkpointer.wait()
         assert str(path) == str(checkpointer.last_save.path) == f"{ROOT}/ckpt_latest"
     assert resumed_step(ROOT) == 1
+
+
+def test_a_store_that_fails_after_the_commit_fails_no_save():
+    published = []
+
+    def plan(name, path):
+        if published and name == "list":
+            raise OSError("503 Slow Down")
+
+    def after(name, path):
+        if name == "put" and "manifest" in path:
+            published.append(path)
+
+    Recorded.plan, Recorded.after = plan, after
+    policy = SavePolicy(latest_every_seconds=None, periodic_every_steps=1, keep_periodic=1, on_exit=False)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        checkpointer = Checkpointer(ROOT, model=torch.nn.Linear(2, 1), policy=policy)
+        assert checkpointer.step()
+    Recorded.plan = Recorded.after = None
+
+    assert [entry.step for entry in list_checkpoints(ROOT)] == [1]
+    assert any("old checkpoints" in str(one.message) for one in seen)

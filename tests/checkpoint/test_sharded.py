@@ -230,7 +230,7 @@ def test_any_box_is_cut_out_of_any_tiling_and_a_missing_piece_is_named(tiling, d
     assert bits(placed["w"]) == bits(tensor)
     assert bits(placed["other"]) == bits([1, torch.ones(2)])
     lost = data.draw(st.integers(0, len(pieces) - 1))
-    with pytest.raises(UnknownFormat, match=r"model\.pt#0: the pieces in the checkpoint hold"):
+    with pytest.raises(UnknownFormat, match=r"model\.pt#0: the pieces in the checkpoint do not make up"):
         sharded.place("model.pt", tree, None, {"model.pt#0": pieces[:lost] + pieces[lost + 1 :]})
 
 
