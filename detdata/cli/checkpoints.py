@@ -53,9 +53,10 @@ def ckpt() -> None:
 @click.option("--quick", is_flag=True, help="Look at names and sizes of files only, not at every byte.")
 @printing
 def list_(root: AnyPath, quick: bool, **options: Any) -> None:
-    """List the checkpoints in the folder ROOT, newest first, and whether each is whole.
+    """List the checkpoints in ROOT, newest first.
 
-    Reads every byte, but for --quick. Exit code: 0 all are whole, 1 one is broken, 2 could not tell.
+    Says of each whether it is whole, and reads every byte for that, but for --quick. Exit code: 0 all are whole or
+    there is none, 1 one is broken, 2 could not tell.
 
     \b
     Example:
@@ -78,10 +79,11 @@ def list_(root: AnyPath, quick: bool, **options: Any) -> None:
 @click.option("--tensors", is_flag=True, help="List every tensor: dtype, shape, least, greatest, mean, not finite.")
 @printing
 def show(path: AnyPath, tensors: bool, **options: Any) -> None:
-    """Show what is in the checkpoint PATH; of a folder of checkpoints in the one that a resume would take.
+    """Show what is in the checkpoint PATH.
 
-    Of a folder of checkpoints reads every byte of the newest, to find the one that is whole; with --tensors too.
-    Exit code: 0 shown, 1 it is broken, 2 could not tell.
+    Of a folder of checkpoints shows the one that a resume would take, and reads every byte to find it. Of one
+    checkpoint looks at the names and sizes of its files; with --tensors reads every byte. Exit code: 0 shown, 1 it is
+    broken, 2 could not tell.
 
     \b
     Example:
@@ -111,9 +113,10 @@ def show(path: AnyPath, tensors: bool, **options: Any) -> None:
 @click.argument("paths", nargs=-1, required=True, type=_path)
 @printing
 def verify(paths: tuple[AnyPath, ...], **options: Any) -> None:
-    """Read every byte of the checkpoints PATHS, or of those in folders of checkpoints, and say what is wrong.
+    """Read every byte of checkpoints, and say what is wrong.
 
-    Exit code: 0 all are whole, 1 one is broken, 2 could not tell.
+    Each of PATHS is a checkpoint, or a folder of checkpoints. Exit code: 0 all are whole, 1 one is broken,
+    2 could not tell.
 
     \b
     Example:
@@ -141,10 +144,11 @@ def verify(paths: tuple[AnyPath, ...], **options: Any) -> None:
 @click.argument("b", type=_path)
 @printing
 def diff(a: AnyPath, b: AnyPath, **options: Any) -> None:
-    """Say what differs between the checkpoints A and B: parts, tensors, by how much.
+    """Say what differs between two checkpoints.
 
-    Of a folder of checkpoints takes the one that a resume would take. Reads every byte of both. Versions, config and
-    the like are listed and do not count. Exit code: 0 all state is equal to the bit, 1 it is not, 2 could not tell.
+    Names the parts and tensors of A and B that differ, and by how much. Of a folder of checkpoints takes the one that
+    a resume would take. Reads every byte of both. Versions, config and the like are listed and do not count. Exit code:
+    0 all state is equal to the bit, 1 it is not, 2 could not tell.
 
     \b
     Example:

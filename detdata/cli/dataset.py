@@ -132,7 +132,7 @@ def diff(old: str, new: str, summary: Path | None, **options: Any) -> None:
     "-o",
     default=LOCK,
     show_default=True,
-    help="Where to write the whole manifest; - for standard output. Replaces manifests only.",
+    help="Where to write the whole manifest; - for standard output, .gz for the compact form. Replaces manifests only.",
 )
 @printing
 def merge(parts: tuple[Path, ...], output: str, **options: Any) -> None:

@@ -61,10 +61,15 @@ printing = add(
 
 reading = add(
     click.option("--quick", is_flag=True, help=QUICK),
-    click.option("--cache", help="Folder of the digests to trust.  [default: the user's cache]"),
-    click.option("--no-cache", is_flag=True, help="Remember no digests."),
     click.option(
-        "--workers", type=click.IntRange(1, 1024), help="Large files read at a time.  [default: one a core, up to 4]"
+        "--cache",
+        help="Folder of the digests that every run remembers and --quick trusts.  [default: the user's cache]",
+    ),
+    click.option("--no-cache", is_flag=True, help="Remember no digests; not with --quick or --cache."),
+    click.option(
+        "--workers",
+        type=click.IntRange(1, 1024),
+        help="Large files, or tables, read at a time.  [default: one a core, up to 4; of tables 1]",
     ),
     printing,
 )
