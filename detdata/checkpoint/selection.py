@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from dataclasses import dataclass, field
 
@@ -12,9 +13,11 @@ from detdata.checkpoint.group import Group
 from detdata.checkpoint.remote_path import AnyPath, StoreError
 from detdata.checkpoint.saved import Damaged, Saved, read
 from detdata.checkpoint.sharded import Like
-from detdata.checkpoint.store import Candidate, look
+from detdata.checkpoint.store import Candidate, find, look
 from detdata.checkpoint.tensors import Unreadable
 from detdata.errors import CheckpointBroken, UnknownFormat
+
+PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)  # between two looks of ranks that do not see the same
 
 
 def select(root: AnyPath, step: int | None, group: Group, *, strict: bool, like: Like | None = None) -> Saved | None:
@@ -62,7 +65,14 @@ class _Choice:
 def _choose(there: list[Candidate], step: int | None, group: Group, *, strict: bool, like: Like | None) -> _Choice:
     choice = _Choice(there, there if step is None else [one for one in there if one.step == step])
     for candidate in choice.candidates:
-        saved, problems, failed = _open(candidate, group, like)
+        try:
+            saved, problems, failed = _open(candidate, group, like)
+        except UnknownFormat:
+            raise
+        except Exception as error:
+            if group.size == 1:
+                raise
+            saved, problems, failed = None, [f"{type(error).__name__}: {error}"], True  # the others wait for this rank
         problems, failed = _of_all_ranks(problems, group, failed=failed)
         if failed:
             raise StoreError(
@@ -92,16 +102,22 @@ def _warn_of_newer(chosen: Candidate, candidates: list[Candidate]) -> None:
 
 
 def _same_everywhere(root: AnyPath, candidates: list[Candidate], group: Group) -> list[Candidate]:
-    """Return the candidates; raise CheckpointBroken on all ranks unless every rank finds the same ones."""
-    mine = [[one.path.name, one.order[1]] for one in candidates]
-    found = group.all_gather(mine, "looking for checkpoints")
-    if any(others != found[0] for others in found):
-        names = {
-            f"rank {rank}": [f"finds {', '.join(name for name, _ in rows) or 'nothing'}"]
-            for rank, rows in enumerate(found)
-        }
-        raise CheckpointBroken(f"{root}, which the ranks do not see alike", names)
-    return candidates
+    """Return the candidates; raise CheckpointBroken on all ranks unless every rank finds the same ones, in the end.
+
+    Network file systems show some hosts for seconds what was there before: all ranks look again, half a minute long.
+    """
+    for pause in (*PAUSES_S, None):
+        mine = [[one.path.name, one.order[1]] for one in candidates]
+        found = group.all_gather(mine, "looking for checkpoints")
+        if all(others == found[0] for others in found):
+            return candidates
+        if pause is not None:
+            time.sleep(pause)
+            candidates = find(root)
+    names = {
+        f"rank {rank}": [f"finds {', '.join(name for name, _ in rows) or 'nothing'}"] for rank, rows in enumerate(found)
+    }
+    raise CheckpointBroken(f"{root}, which the ranks do not see alike", names)
 
 
 def _of_all_ranks(problems: list[str], group: Group, *, failed: bool) -> tuple[list[str], bool]:

@@ -12,7 +12,16 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from detdata import Loader, Plan, Shuffle, Topology
-from detdata.checkpoint import Checkpointer, CheckpointNotSaved, RankMissing, SavePolicy, list_checkpoints
+from detdata.checkpoint import (
+    Checkpointer,
+    CheckpointNotSaved,
+    RankMissing,
+    SavePolicy,
+    list_checkpoints,
+    selection,
+    store,
+)
+from detdata.checkpoint.remote_path import StoreError
 from detdata.errors import CheckpointBroken, CheckpointMismatch
 from tests.checkpoint.fakes import bits
 from tests.checkpoint.ranks import in_ranks
@@ -235,13 +244,54 @@ def different_checkpoints(rank, size, root):
     return str(caught.value)
 
 
-def test_ranks_that_find_different_checkpoints_all_stop(tmp_path):
+def test_ranks_that_find_different_checkpoints_all_stop(tmp_path, monkeypatch):
+    monkeypatch.setattr(selection, "PAUSES_S", (0.0, 0.0))
     in_ranks(2, to_step, tmp_path / "a", tmp_path / "root" / "0", 2)
     (tmp_path / "root" / "1").mkdir()
 
     messages = in_ranks(2, different_checkpoints, tmp_path / "b", tmp_path / "root")
 
     assert all("rank 1" in message and "nothing" in message for message in messages)
+
+
+def sees_late(rank, size, root):
+    """What rank 1 lists is for a while what was there before the last save."""
+    _, checkpointer = build(rank, root, seed=9)
+    looks, real = [], store.find
+
+    def find(where):
+        looks.append(1)
+        return real(where) if rank == 0 or len(looks) > 3 else []
+
+    store.find = selection.find = find
+    return checkpointer.resume().global_step, len(looks)
+
+
+def test_a_rank_that_sees_the_folder_late_is_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(selection, "PAUSES_S", (0.0,) * 6)
+    in_ranks(2, to_step, tmp_path / "a", tmp_path / "root", 2)
+
+    assert in_ranks(2, sees_late, tmp_path / "b", tmp_path / "root") == [(2, 4), (2, 4)]
+
+
+def short_of_memory(rank, size, root):
+    _, checkpointer = build(rank, root, seed=9)
+    if rank:
+
+        def read(*_, **__):
+            raise MemoryError("cannot have 1 TB")
+
+        selection.read = read
+    with pytest.raises(StoreError) as caught:
+        checkpointer.resume()
+    return str(caught.value)
+
+
+def test_what_one_rank_cannot_read_for_want_of_memory_stops_all(tmp_path):
+    in_ranks(2, to_step, tmp_path / "a", tmp_path / "root", 2)
+
+    for message in in_ranks(2, short_of_memory, tmp_path / "b", tmp_path / "root"):
+        assert "rank 1: MemoryError" in message
 
 
 def preempted(rank, size, root):
