@@ -8,7 +8,7 @@ from detdata.checkpoint.files import hash_file
 from detdata.checkpoint.inspection import Opened, read_record
 from detdata.checkpoint.members import RECORDS, REQUIRED, rank_of
 from detdata.checkpoint.memory import hold
-from detdata.checkpoint.sharded import INDEX, Index, pieces_of, place, ranks_needed, shards_name
+from detdata.checkpoint.sharded import INDEX, Index, pieces_of, place, ranks_needed, shards_name, wanted_boxes
 from detdata.checkpoint.tensors import Unreadable, load_tree
 from detdata.checkpoint.verify import compare_records, find_problems, require
 from detdata.errors import CheckpointBroken, UnknownFormat
@@ -72,7 +72,7 @@ class Parts:
             return tree
         try:
             found: list[Any] = []
-            for rank in sorted(ranks_needed({name: tree}, self.index, None)):
+            for rank in ranks_needed(wanted_boxes({name: tree}, None), self.index):
                 pieces = self._load(shards_name(rank))
                 found += [pieces | {"pieces": [row for row in pieces["pieces"] if row[0].startswith(f"{name}#")]}]
             return place(name, tree, None, pieces_of(found))

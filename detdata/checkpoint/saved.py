@@ -14,7 +14,19 @@ from detdata.checkpoint.manifest import Manifest
 from detdata.checkpoint.members import MAX_JSON_BYTES, RECORDS, REQUIRED, rng_name
 from detdata.checkpoint.memory import Held, hold
 from detdata.checkpoint.remote_path import AnyPath
-from detdata.checkpoint.sharded import INDEX, Index, Like, any_sharded, pieces_of, place, ranks_needed, shards_name
+from detdata.checkpoint.sharded import (
+    INDEX,
+    Index,
+    Like,
+    Piece,
+    any_sharded,
+    narrowed,
+    pieces_of,
+    place,
+    ranks_needed,
+    shards_name,
+    wanted_boxes,
+)
 from detdata.checkpoint.tensors import Unreadable, load_tree
 from detdata.checkpoint.verify import compare_records, find_problems, require
 from detdata.errors import UnknownFormat
@@ -85,11 +97,17 @@ def _placed(
 ) -> tuple[dict[str, Any], set[str]]:
     """Return the trees with every tensor in its present layout, and the names of the files of pieces that were read."""
     index = Index({}) if record is None else Index.from_record(record)
-    names = [shards_name(rank) for rank in sorted(ranks_needed(trees, index, like))]
+    wanted = wanted_boxes(trees, like)
+    names = [shards_name(rank) for rank in ranks_needed(wanted, index)]
     absent = [f"{name} (pieces of tensors) is not in the manifest" for name in names if name not in manifest.files]
     if absent:
         raise Damaged(tuple(absent))
-    pieces = pieces_of(load_tree(name, file) for name, file in _verified(path, manifest, names).items())
+    pieces: dict[str, list[Piece]] = {}
+    for name in names:  # one at a time: another layout needs a little of each of many
+        [file] = _verified(path, manifest, [name]).values()
+        for key, some in narrowed(pieces_of([load_tree(name, file)]), wanted).items():
+            pieces.setdefault(key, []).extend(some)
+        del file
     placed = {
         name: tree if _OF_A_RANK.search(name) else place(name, tree, like, pieces) for name, tree in trees.items()
     }

@@ -142,17 +142,41 @@ def marks(tree: Any, path: Path = ()) -> Iterator[tuple[Path, dict[str, Any]]]:
             yield from marks(value, (*path, index))
 
 
-def ranks_needed(trees: Mapping[str, Any], index: Index, like: Like | None) -> set[int]:
-    """Return the ranks whose files hold what this rank needs of the marked tensors; like: None for the whole of all."""
-    needed = set()
+def wanted_boxes(trees: Mapping[str, Any], like: Like | None) -> dict[str, list[Box]]:
+    """Return key -> the boxes that this rank needs of each marked tensor; like: None for the whole of all."""
+    wanted: dict[str, list[Box]] = {}
     for part, tree in trees.items():
         for path, mark in marks(tree):
             target = _target(mark, like, part, path)
             if target is not None:
-                wanted = boxes(target)
-                rows = index.pieces.get(mark[MARK], ())
-                needed |= {rank for rank, box in rows if any(overlap(box, other) for other in wanted)}
-    return needed
+                wanted.setdefault(mark[MARK], []).extend(boxes(target))
+    return wanted
+
+
+def ranks_needed(wanted: Mapping[str, list[Box]], index: Index) -> list[int]:
+    """Return the ranks whose files hold what is wanted."""
+    return sorted(
+        {
+            rank
+            for key, some in wanted.items()
+            for rank, box in index.pieces.get(key, ())
+            if any(overlap(box, other) for other in some)
+        }
+    )
+
+
+def narrowed(pieces: Mapping[str, list[Piece]], wanted: Mapping[str, list[Box]]) -> dict[str, list[Piece]]:
+    """Return what is wanted of the pieces in one file, so that the memory of the rest can go."""
+    found = {
+        key: [Piece(key, common, piece.tensor[slices(common, piece.box[0])]) for piece, common in rows]
+        for key, some in pieces.items()
+        if (rows := [(one, common) for one in some for box in wanted.get(key, ()) if (common := overlap(box, one.box))])
+    }
+    held = sum(volume(one.box) * one.tensor.itemsize for some in pieces.values() for one in some)
+    kept = sum(volume(one.box) * one.tensor.itemsize for some in found.values() for one in some)
+    if kept >= held:
+        return found
+    return {key: [Piece(key, one.box, one.tensor.clone()) for one in some] for key, some in found.items()}
 
 
 def place(part: str, tree: Any, like: Like | None, pieces: Mapping[str, list[Piece]]) -> Any:

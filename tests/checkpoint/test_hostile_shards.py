@@ -2,14 +2,17 @@
 
 import json
 import warnings
+import weakref
 
 import pytest
 import torch
 
 from detdata import CheckpointBroken, Checkpointer, SavePolicy, UnknownFormat
+from detdata.checkpoint import saved, sharded
 from detdata.checkpoint.files import hash_file
 from detdata.checkpoint.manifest import Manifest, read_manifest
 from detdata.checkpoint.tensor_table import tensor_rows
+from detdata.checkpoint.tensors import load_tree
 from tests.checkpoint.fakes import bits
 
 NEVER = SavePolicy(latest_every_seconds=None, on_signal=False, on_exit=False)
@@ -108,3 +111,31 @@ def test_what_does_not_make_up_the_tensor_is_a_broken_checkpoint(tmp_path, wrong
             list(tensor_rows(folder))
 
     assert bits(checkpointer._run.model.weight.detach()) == before
+
+
+def test_one_file_of_pieces_at_a_time_and_of_it_what_is_wanted(tmp_path, monkeypatch):
+    """Every rank would else hold all files at once where rows become columns."""
+    many = 32
+    rows = torch.arange(float(many * 1000)).reshape(many, 1000)
+    files = [[("model.pt#0", [rank, 0], rows[rank : rank + 1].clone())] for rank in range(many)]
+    index = {"model.pt#0": [[rank, [rank, 0], [1, 1000]] for rank in range(many)]}
+    folder = plant(tmp_path, mark=marked(shape=[many, 1000]), files=files, index=index)
+    monkeypatch.setattr(sharded, "boxes", lambda target: [((0, 7), (many, 1))])
+    alive, loads = [], []
+
+    def noted(name, held):
+        tree = load_tree(name, held)
+        if name.startswith("shards"):
+            loads.append(name)
+            alive.append(weakref.ref(tree["pieces"][0][2].untyped_storage()))
+            assert sum(one() is not None for one in alive[:-2]) == 0
+        return tree
+
+    monkeypatch.setattr(saved, "load_tree", noted)
+    monkeypatch.setattr(saved, "place", lambda name, tree, like, pieces: pieces)
+    found = saved.read(folder, read_manifest(folder), like=lambda part, path: rows)
+
+    assert len(loads) == many
+    pieces = found.trees["model.pt"]["model.pt#0"]
+    assert [one.tensor.tolist() for one in pieces] == [[[row[7]]] for row in rows.tolist()]
+    assert all(one.tensor.untyped_storage().nbytes() == 4 for one in pieces)
