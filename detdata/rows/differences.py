@@ -13,9 +13,10 @@ import numpy as np
 
 from detdata.checks import as_int, visible
 from detdata.rows.build import node_of
+from detdata.rows.cutting import slices
 from detdata.rows.reading import Batch, Files, decoding, read_table
 from detdata.rows.report import keyed
-from detdata.rows.unordered import ROWS_AT_ONCE, Values, values_of
+from detdata.rows.unordered import ROWS_AT_ONCE, Values, joined, values_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +161,13 @@ class _Side:
             for start in range(0, batch.rows, ROWS_AT_ONCE):
                 rows = min(ROWS_AT_ONCE, batch.rows - start)
                 with decoding(self._files[batch.file][0]):
-                    nodes = [node_of(batch.columns[i].slice(start, rows), coded=True) for i in self._columns]
-                    values = [values_of(node) for node in nodes]
+                    values = [_values(batch.columns[i].slice(start, rows)) for i in self._columns]
                 yield _Chunk(batch.file, counts[batch.file] + start, rows, values)
             counts[batch.file] += batch.rows
+
+
+def _values(array: Any) -> Values:
+    return joined([values_of(node_of(part, coded=True)) for part in slices(array, ROWS_AT_ONCE, coded=True)])
 
 
 class _Chunk(NamedTuple):

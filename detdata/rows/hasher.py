@@ -10,6 +10,7 @@ from detdata.algorithms import check_algorithm, new_hasher
 from detdata.checks import as_int
 from detdata.errors import ArgumentValueError
 from detdata.rows.build import node_of
+from detdata.rows.cutting import slices
 from detdata.rows.hashing import prefixed
 from detdata.rows.ordered import ColumnBlock
 from detdata.rows.reading import Batch, Files, Stretch, decoding, read_stretches
@@ -104,9 +105,9 @@ def add_rows(sums: RowSums, columns: Sequence[Any], rows: int) -> None:
 
 def _mix(mix: RowMix, number: int, row: int, array: Any) -> None:
     """Mix in the values that a column has from a row on."""
-    for start in range(0, len(array), ROWS_AT_ONCE):
-        node = node_of(array.slice(start, min(ROWS_AT_ONCE, len(array) - start)), coded=True)
-        mix.add(number, row + start, values_of(node))
+    for part in slices(array, ROWS_AT_ONCE, coded=True):
+        mix.add(number, row, values_of(node_of(part, coded=True)))
+        row += len(part)
 
 
 class RowsHasher:
@@ -154,7 +155,8 @@ class RowsHasher:
                 start = 0
                 while start < len(array):
                     count = min(BLOCK_ROWS - row % BLOCK_ROWS, len(array) - start)
-                    block.update(node_of(array.slice(start, count)))
+                    for part in slices(array.slice(start, count), BLOCK_ROWS):
+                        block.update(node_of(part))
                     start += count
                     row += count
                     if row % BLOCK_ROWS == 0:

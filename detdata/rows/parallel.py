@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from detdata.algorithms import check_algorithm
 from detdata.rows.build import node_of
+from detdata.rows.cutting import slices
 from detdata.rows.errors import RowsError
 from detdata.rows.hasher import RowsHasher, add_rows, hash_rows
 from detdata.rows.opening import open_file
@@ -141,7 +142,8 @@ def hash_run(files: Files, lines: Any, algorithm: str, first: int, counts: Seque
                 else:
                     columns = columns or [ColumnBlock(algorithm) for _ in schema]
                     for column, array in zip(columns, arrays, strict=True):
-                        column.update(node_of(array))
+                        for part in slices(array, BLOCK_ROWS):
+                            column.update(node_of(part))
                     if row + count == end:
                         digests = tuple(column.digest() for column in columns)
                         pieces.append(Piece(BLOCK_ROWS, digests, hashed=True, ends=tuple(ends)))

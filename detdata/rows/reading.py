@@ -23,6 +23,7 @@ from detdata.rows.text import json_schema, open_json
 
 Files: TypeAlias = Sequence[tuple[str, str | os.PathLike[str]]]  # (name to call it by, where it lies)
 
+_MOST_ROWS = 1 << 18  # of a batch: whoever hashes one holds something for each row
 _PACKED = ("", ".gz", ".zst")
 _OPENERS: dict[str, Any] = {
     **dict.fromkeys((".parquet", ".pq"), open_parquet),
@@ -135,7 +136,9 @@ def _batches(
     with _reading(name, path):
         for batch in group.batches():
             picked = [i for i, one in enumerate(batch.schema.names) if i in columns or one in columns]
-            yield Batch(number, batch.num_rows, tuple(batch.column(i) for i in picked))
+            for start in range(0, batch.num_rows, _MOST_ROWS):  # a file of no size can have a batch of 2^31 nulls
+                rows = min(_MOST_ROWS, batch.num_rows - start)
+                yield Batch(number, rows, tuple(batch.column(i).slice(start, rows) for i in picked))
 
 
 def _parts(name: str, path: str, parts: Callable[[str], Iterator[Any]], schema: Schema, column: int) -> Iterator[Any]:

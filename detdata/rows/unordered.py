@@ -18,7 +18,7 @@ import xxhash
 from detdata.arrays import Int64Array, UInt64Array
 from detdata.keys import GOLDEN, mix64
 from detdata.rows.hashing import as_bytes
-from detdata.rows.nodes import Bytes, Coded, Fixed, Lists, Missing, Node, bytes_objects
+from detdata.rows.nodes import Bytes, Coded, Fixed, Lists, Missing, Node, bytes_objects, edges_of
 
 ROWS_AT_ONCE = 8192  # so that what is mixed stays in the cache
 _NULL = np.uint64(0x6A09E667F3BCC908)  # the null word of a null itself
@@ -126,6 +126,18 @@ def values_of(node: Node) -> Values:
     return Values(values, holes) if node.nulls is None else _without(values, holes, node.nulls)
 
 
+def joined(parts: Sequence[Values]) -> Values:
+    """Return the values of one part, at least, after those of another."""
+    if len(parts) == 1:
+        return parts[0]
+    edges = edges_of(np.array([part.bits.size for part in parts], np.int64))
+    holes = [
+        (part.holes.at + edge, part.holes.words) for part, edge in zip(parts, edges[:-1], strict=True) if part.holes
+    ]
+    both = Holes(*(np.concatenate(one) for one in zip(*holes, strict=True))) if holes else None
+    return Values(np.concatenate([part.bits for part in parts]), both)
+
+
 def _without(values: UInt64Array, holes: Holes | None, nulls: Int64Array) -> Values:
     """Return the values with nulls at the places `nulls`, whatever was there."""
     values = values.copy() if values.base is not None or not values.flags.writeable else values
@@ -214,10 +226,10 @@ def _each(edges: Int64Array, data: npt.NDArray[np.uint8]) -> UInt64Array:
 def _list_values(child: Node, edges: Int64Array) -> tuple[UInt64Array, Holes | None]:
     """Return the numbers of each list of children.
 
-    Numbers and binaries of a fixed width are hashed as the bytes that they are, null ones as zeros. Other children are
-    hashed by their own 64 bits. The null words of children are mixed with their places in the list.
+    Numbers and binaries of a fixed width are hashed as the bytes that they are, null ones as zeros. Other children, and
+    those of no bytes, are hashed by their own 64 bits. The null words of children are mixed with their places in it.
     """
-    if isinstance(child, Fixed):
+    if isinstance(child, Fixed) and child.values.shape[1:] != (0,):
         width = child.values.itemsize if child.values.ndim == 1 else child.values.shape[1]
         values = _each(edges * width, as_bytes(child.values))
         holes = None if child.nulls is None else Holes(child.nulls, np.full(child.nulls.size, _NULL))

@@ -92,7 +92,7 @@ def v(shape, value):
     if shape[0] == "struct":
         return together(shape[1], value)
     item = shape[-1]
-    if item[0] == "fixed":
+    if item[0] == "fixed" and item[1] > 0:
         data = b"".join(bytes(item[1]) if one is None else one for one in value)
     else:
         data = b"".join(u64(v(item, one)) for one in value)
