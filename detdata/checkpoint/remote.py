@@ -30,7 +30,7 @@ from detdata.checkpoint.manifest import (
     place_of,
 )
 from detdata.checkpoint.remote_path import RemotePath, StoreError
-from detdata.checkpoint.store import PREVIOUS, folder_name
+from detdata.checkpoint.store import PREVIOUS, folder_name, saving_time
 from detdata.errors import UnknownFormat
 
 DATA = "data"
@@ -86,7 +86,7 @@ class RemoteStage:
             raise StoreError(f"{self.folder}: {', '.join(gone)} was written and is not there any more")
         target = self._root / folder_name(kind, step)
         old = _published(target)
-        manifest = Manifest(step, kind, time.time_ns(), self._files, self.place)
+        manifest = Manifest(step, kind, saving_time(self._root, step), self._files, self.place)
         self._committing = True
         ours = _sent.setdefault((os.getpid(), target.url), set())
         another = kind == "latest" and old is not None and len(ours) > 0 and old.place not in ours

@@ -184,7 +184,7 @@ class Stage:
 
     def publish(self, kind: str, step: int) -> Path:
         """Give the folder its manifest and its name, on disk when this returns; remove what it replaces."""
-        manifest = Manifest(step, kind, _now(self._root, step), self._files)
+        manifest = Manifest(step, kind, saving_time(self._root, step), self._files)
         write_file(self.folder / MANIFEST, lambda file: file.write(manifest.to_bytes()))
         sync_folder(self.folder)
         target = self._root / folder_name(kind, step)
@@ -211,8 +211,8 @@ class Stage:
                 remove_tree(self.folder)
 
 
-def _now(root: Path, step: int) -> int:
-    """The wall clock in ns, but later than what is there of the same step: a clock may have been set back."""
+def saving_time(root: AnyPath, step: int) -> int:
+    """Return the wall clock in ns, but later than what is there of the same step: a clock may have been set back."""
     now = time.time_ns()
     for name in (folder_name("latest", step), folder_name("periodic", step)):
         with contextlib.suppress(ManifestError, UnknownFormat):

@@ -341,3 +341,15 @@ def test_a_store_that_fails_after_the_commit_fails_no_save():
 
     assert [entry.step for entry in list_checkpoints(ROOT)] == [1]
     assert any("old checkpoints" in str(one.message) for one in seen)
+
+
+def test_a_clock_that_was_set_back_does_not_make_the_older_of_one_step_the_newest(monkeypatch):
+    layer = torch.nn.Linear(2, 1)
+    run = Checkpointer(ROOT, model=layer, policy=SavePolicy(latest_every_seconds=None))
+    run.step()
+    for value, kind, nanoseconds in ((1.0, "periodic", 2**60), (2.0, "latest", 2**59), (3.0, "latest", 2**58)):
+        monkeypatch.setattr("detdata.checkpoint.store.time.time_ns", lambda at=nanoseconds: at)
+        torch.nn.init.constant_(layer.weight, value)
+        run.save(kind)
+        Checkpointer(ROOT, model=layer).resume()
+        assert layer.weight[0, 0] == value
