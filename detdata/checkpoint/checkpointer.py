@@ -48,15 +48,17 @@ class Checkpointer:
     tensors. generators: name -> torch.Generator, numpy.random.Generator, … of yours, saved for each rank.
     config: recorded as JSON. topology: by default the loader's, else detected. policy: when `step` saves.
     dataset_version: a string or an object with a `.digest`. precision: a word of yours, such as "bf16-mixed".
-    probe: a function without arguments that gives a number, the loss of one fixed batch, say; it must give the same
-    after a resume. gradients: True lets `save` work inside an accumulation window, with the gradients so far.
+    probe: a function without arguments that gives a number, the loss of one fixed batch, say; runs in evaluation mode,
+    without gradients, and must give the same after a resume. gradients: True lets `save` work inside an accumulation
+    window, with the gradients so far.
     background: True copies the state to host memory and writes it while training goes on; when_busy: what a save does
     while one is still being written, "wait" for it or "refuse" (`save` raises, `step` tries again later).
     strict: a broken checkpoint on the way to a whole one is an error instead of a warning. timeout_seconds: how long
     the slowest rank may be behind.
 
     Call `resume` once, after everything is built, and `step` after each optimizer step (and scheduler step). Saving
-    blocks until the bytes are on disk, and changes nothing in the process: no random state, tensor or learning rate.
+    blocks until the bytes are on disk (background: are copied), and changes nothing in the process: no random state,
+    tensor or learning rate.
     With an initialised process group of several ranks every call is collective, the making of it too: rank 0 writes
     what is the same on all of them, each rank its random states, and a checkpoint is there when all have.
     Raises TypeError, ValueError for wrong arguments.
@@ -165,9 +167,9 @@ class Checkpointer:
         One line says where it stands, with learning rates and loss scale, and how many samples are done again, where
         the run had gone on after the checkpoint: to the logger "detdata", or to stderr if that shows no such lines.
 
-        Raises CheckpointMismatch listing every difference; CheckpointBroken if none is whole; FileNotFoundError for a
-        step that is not there; UnknownFormat for a newer release's checkpoint; ProbeFailed; RankMissing; ValueError for
-        an unknown `accept`. Holds one copy of the checkpoint in memory.
+        Raises CheckpointMismatch listing every difference; CheckpointBroken if none is whole; OSError if the newest may
+        not be read; FileNotFoundError for a step that is not there; UnknownFormat for a newer release's checkpoint;
+        ProbeFailed; RankMissing; ValueError for an unknown `accept`. Holds one copy of the checkpoint in memory.
         """
         self._check_open()
         names = check_accept(accept)

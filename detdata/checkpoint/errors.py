@@ -26,7 +26,9 @@ class ProbeFailed(CheckpointNotLoaded):
 
 
 class Preempted(SystemExit):
-    """Raised by `Checkpointer.step` after a signal, when the checkpoint is on disk; ends the process with `.code`.
+    """Raised after a signal, when the checkpoint is on disk; ends the process with `.code`.
+
+    By the next `Checkpointer.step`, or where `with Checkpointer(…)` is left: then after the save that `on_exit` makes.
 
     code: 128 + the signal's number, as shells say it: 143 after SIGTERM, 138 after SIGUSR1 (on Linux).
 

@@ -39,7 +39,8 @@ class SavePolicy:
     keep_every_steps: periodic ones of steps divisible by it stay for ever.
     best: name of a metric that `step(**metrics)` is given, the lower the better, or (name, "min" | "max"). A value
     better than all before is a reason for a periodic checkpoint at that step, and the best one always stays.
-    on_signal: SIGTERM and SIGUSR1 are noted from the first `step` on; the next `step` saves and ends the process.
+    on_signal: SIGTERM and SIGUSR1 are noted from the first `step` on; the next `step` saves and ends the process, and
+    so does leaving the `with` block after the last one.
     on_exit: leaving a `with Checkpointer(…)` block without an error saves what was not yet saved.
     max_failures: a save that `step` made and that fails is a warning, and tried again at the next step, then after 10,
     20, 40 … seconds, not in between; the so-manieth failure in a row is raised. 1: the first. None: never.

@@ -51,7 +51,8 @@ def hash_dataset(
     merged with the others by `merge_manifests`.
 
     The digest doesn't depend on the root, the order of listing, times, permissions, host, threads or cache. Memory:
-    some 300 bytes a file, and a buffer a thread. Raises DatasetError (an OSError) for a file that cannot be read,
+    some 300 bytes a file, and a buffer a thread. Waits until no file was written to in the last 20 ms: such a write may
+    still be under way. Raises DatasetError (an OSError) for a file that cannot be read,
     changes meanwhile or is no regular file; RowsError (a ValueError) for what is no table; ValueError, TypeError.
 
     >>> import pathlib, tempfile
