@@ -49,7 +49,8 @@ class RemoteFile(Placed):
         if self._at >= self._cuts[-2]:
             number = count - 1
         wanted = range(number, min(number + 1 + AHEAD, count))
-        self._pieces = {one: piece for one, piece in self._pieces.items() if one in wanted or one == count - 1}
+        if number < count - 1:  # who looks into the last piece comes back to where it was
+            self._pieces = {one: piece for one, piece in self._pieces.items() if one in wanted or one == count - 1}
         for one in wanted:
             if one not in self._pieces:
                 self._pieces[one] = self._pool.submit(self._path.read, self._cuts[one], self._cuts[one + 1])
