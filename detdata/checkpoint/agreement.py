@@ -157,10 +157,10 @@ def _sample(run: Run) -> str:
             continue
         if value.layout is torch.strided:
             found += [value[(0,) * value.dim()], value[tuple(size - 1 for size in value.shape)]]
-    on: dict[torch.device, list[torch.Tensor]] = {}
+    alike: dict[tuple[torch.device, torch.dtype], list[torch.Tensor]] = {}
     for one in found:
-        on.setdefault(one.device, []).append(one.double())
-    return digest(b"".join(torch.stack(some).cpu().numpy().tobytes() for some in on.values()))
+        alike.setdefault((one.device, one.dtype), []).append(one)
+    return digest(b"".join(torch.stack(some).double().cpu().numpy().tobytes() for some in alike.values()))
 
 
 def _check_values(run: Run, rows: list[Any], rank: int) -> None:

@@ -82,7 +82,7 @@ class Schedule:
             raise ArgumentTypeError(
                 f"metric {name!r} decides which checkpoint is the best and must be a number, got {given[name]!r}"
             ) from error
-        value = float(self._group.broadcast(mine, "comparing a metric"))
+        value = float(self._group.broadcast(mine, f"comparing the metric {name!r}, which every rank must pass to step"))
         best = self.history.best
         before = best["value"] if best is not None and best["metric"] == name else None
         if not self.policy.better(value, before):

@@ -207,9 +207,12 @@ def test_a_process_group_that_is_destroyed_first_is_named(tmp_path):
 
 def made_by_one(rank, size, root):
     if rank:
-        return "RankMissing: rank 1 of 2"
+        time.sleep(6)
+        return ""
+    begun = time.monotonic()
     with pytest.raises(RankMissing) as caught:
         Checkpointer(root, model=torch.nn.Linear(2, 1), timeout_seconds=2)
+    assert time.monotonic() - begun < 6
     return str(caught.value)
 
 
@@ -225,6 +228,20 @@ def diverged(rank, size, root):
         warnings.simplefilter("always")
         Checkpointer(root, model=torch.nn.Linear(2, 1), timeout_seconds=20).save()
     return [str(one.message) for one in seen]
+
+
+def other_metrics(rank, size, root):
+    policy = SavePolicy(latest_every_seconds=None, best="loss", on_signal=False, on_exit=False)
+    checkpointer = Checkpointer(root, model=torch.nn.Linear(2, 1), policy=policy, timeout_seconds=2)
+    return said(lambda: checkpointer.step(**({} if rank else {"loss": 1.0})) or time.sleep(4))
+
+
+def test_a_metric_that_one_rank_alone_gives_is_named_in_time(tmp_path):
+    first, _ = in_ranks(2, other_metrics, tmp_path / "a", tmp_path / "root")
+
+    assert first.startswith("RankMissing")
+    assert "rank 1 of 2" in first
+    assert "metric 'loss'" in first
 
 
 def test_ranks_whose_parameters_have_diverged_are_told(tmp_path):
