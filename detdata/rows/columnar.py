@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from detdata.rows.errors import RowsError
 from detdata.rows.opening import open_file
+from detdata.rows.repeating import rows_at_once
 
 BATCH_BYTES = 2 << 20
 BATCH_ROWS = 1 << 14
@@ -64,10 +65,10 @@ def open_parquet(path: str, _name: str, columns: Sequence[str] | None) -> Opened
     """
     file = pq.ParquetFile(open_file(path), pre_buffer=False, buffer_size=_BUFFER, **_OPTIONS)
     wanted = None if columns is None else [name for name in file.schema_arrow.names if name in columns]
-    return Opened(file.schema_arrow, _parquet_groups(file, wanted))  # batches come in the order of `wanted`
+    return Opened(file.schema_arrow, _parquet_groups(path, file, wanted))  # batches come in the order of `wanted`
 
 
-def _parquet_groups(file: Any, columns: Sequence[str] | None) -> Iterator[Group]:
+def _parquet_groups(path: str, file: Any, columns: Sequence[str] | None) -> Iterator[Group]:
     with file:
         names = file.schema_arrow.names
         # pyarrow chooses columns by name, and takes a dot for the path to a member.
@@ -75,23 +76,28 @@ def _parquet_groups(file: Any, columns: Sequence[str] | None) -> Iterator[Group]
         for i in range(file.metadata.num_row_groups):
             group = file.metadata.row_group(i)
             by_column = plain and group.num_rows <= _MOST_ROWS and group.total_byte_size > _SMALL
-            parts = partial(_parts, file, i) if by_column else None
-            yield Group(group.num_rows, partial(_row_batches, file, i, columns), parts)
+            parts = partial(_parts, path, file, i) if by_column else None
+            yield Group(group.num_rows, partial(_row_batches, path, file, i, columns), parts)
 
 
-def _row_batches(file: Any, number: int, columns: Sequence[str] | None) -> Iterator[Any]:
+def _row_batches(path: str, file: Any, number: int, columns: Sequence[str] | None) -> Iterator[Any]:
     group = file.metadata.row_group(number)
+    paths = (f"{group.column(i).path_in_schema}." for i in range(group.num_columns))
+    names = "" if columns is None else tuple(f"{name}." for name in columns)
+    chunks = [i for i, place in enumerate(paths) if place.startswith(names)]
     rows = _rows_of(BATCH_BYTES, group.total_byte_size, group.num_rows, BATCH_ROWS)
+    rows = rows_at_once(path, file, number, chunks, rows)
     yield from _released(file.iter_batches(rows, row_groups=[number], columns=columns, use_threads=False))
 
 
-def _parts(file: Any, number: int, column: str) -> Iterator[Any]:
+def _parts(path: str, file: Any, number: int, column: str) -> Iterator[Any]:
     group = file.metadata.row_group(number)
-    every = (group.column(i) for i in range(group.num_columns))
-    chunks = [chunk for chunk in every if chunk.path_in_schema.split(".", 1)[0] == column]
-    known = all(chunk.physical_type != "BYTE_ARRAY" and chunk.path_in_schema == column for chunk in chunks)
-    size = sum(chunk.total_uncompressed_size for chunk in chunks)
+    every = ((i, group.column(i)) for i in range(group.num_columns))
+    chunks = {i: chunk for i, chunk in every if chunk.path_in_schema.split(".", 1)[0] == column}
+    known = all(chunk.physical_type != "BYTE_ARRAY" and chunk.path_in_schema == column for chunk in chunks.values())
+    size = sum(chunk.total_uncompressed_size for chunk in chunks.values())
     rows = _rows_of(_PART_BYTES, size, group.num_rows, _KNOWN_ROWS if known else _PART_ROWS)
+    rows = rows_at_once(path, file, number, list(chunks), rows)
     for batch in _released(file.iter_batches(rows, row_groups=[number], columns=[column], use_threads=False)):
         yield batch.column(0)
 

@@ -1,0 +1,76 @@
+"""How many rows of a Parquet file fit into memory, where a few bytes stand for a long value that is there many times.
+
+A chunk of a column tells how many bytes it takes in the file, and nothing of the values that its dictionary repeats.
+So the dictionary itself is looked at, where it could matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from detdata.rows import schema as kinds
+from detdata.rows.opening import open_file
+
+_MOST_BYTES = 8 << 20  # of values at a time, that come out of dictionaries; some six times as much is held
+_UNSUSPECTED = 32 << 20  # bytes of values, if every one were as long as its whole chunk, that may be
+
+
+def rows_at_once(path: str, file: Any, number: int, columns: Sequence[int], rows: int) -> int:
+    """Return how many rows of a row group to read at a time, at most `rows`, at least one.
+
+    path, file: the Parquet file, opened. number: of the row group. columns: numbers of those of its chunks that are
+    read. Cost: nothing where the values cannot be too many; else the first page and the dictionary of these chunks.
+    """
+    group = file.metadata.row_group(number)
+    width, suspects = 0.0, dict[str, float]()
+    for i in columns:
+        chunk = group.column(i)
+        items = max(1.0, chunk.num_values / max(1, group.num_rows))  # in a row, on the average
+        size = max(chunk.total_uncompressed_size, chunk.total_compressed_size)
+        if not chunk.has_dictionary_page or rows * items * size <= _UNSUSPECTED:
+            continue
+        if chunk.physical_type == "BYTE_ARRAY":
+            suspects[chunk.path_in_schema] = items
+        elif chunk.physical_type == "FIXED_LEN_BYTE_ARRAY":
+            width += items * file.metadata.schema.column(i).length
+    if suspects:
+        width += _longest(path, file.metadata, number, suspects)
+    return max(1, min(rows, int(_MOST_BYTES // max(1.0, width))))
+
+
+def _longest(path: str, metadata: Any, number: int, chunks: dict[str, float]) -> float:
+    """Return the bytes of a row of the longest values in the dictionaries of some chunks, by their items in a row."""
+    total = 0.0
+    for name, items in chunks.items():  # one after the other: their pages are not held together
+        with pq.ParquetFile(open_file(path), metadata=metadata, read_dictionary=[name], buffer_size=1 << 16) as file:
+            batch = next(file.iter_batches(1, row_groups=[number], columns=[name], use_threads=False), None)
+            if batch is not None:
+                total += items * max(map(_longest_in, batch.columns), default=0)
+    return total
+
+
+def _longest_in(array: Any) -> int:
+    return max((_longest_value(one) for one in _dictionaries(array)), default=0)
+
+
+def _dictionaries(array: Any) -> Iterator[Any]:
+    """Yield the dictionaries in an array."""
+    if kinds.is_extension(array.type):
+        yield from _dictionaries(array.storage)
+    elif array.type.id == kinds.DICTIONARY:
+        yield array.dictionary
+    elif array.type.id == kinds.STRUCT:
+        for i in range(array.type.num_fields):
+            yield from _dictionaries(array.field(i))
+    elif array.type.num_fields:
+        yield from _dictionaries(array.values)
+
+
+def _longest_value(values: Any) -> int:
+    if values.type.id not in kinds.STRINGS | kinds.BINARIES or not len(values):
+        return 0
+    return int(pc.max(pc.binary_length(values)).as_py() or 0)
