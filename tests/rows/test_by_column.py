@@ -97,9 +97,15 @@ def test_damaged_files_give_an_error_or_other_digests(tmp_path):
 PEAK = """
 import re, sys
 from pathlib import Path
+import pyarrow.parquet
 from detdata.rows import hash_rows
+
+def peak():  # the rusage has the parent's in it
+    return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+
+before = peak()
 hash_rows([("a.parquet", sys.stdin.read())])
-print(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])  # the rusage has the parent's in it
+print(peak() - before)
 """
 
 
@@ -128,8 +134,10 @@ def numbers(rows):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="peak memory is told elsewhere in another way")
 @pytest.mark.parametrize(("make", "rows", "group"), [(texts, 240_000, 120_000), (numbers, 2_000_000, 1_000_000)])
-def test_hashing_large_row_groups_takes_less_than_100_mb(tmp_path, make, rows, group):
+def test_hashing_large_row_groups_takes_less_than_33_mb(tmp_path, make, rows, group):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table(make(rows)), path, compression="zstd", row_group_size=group)
 
-    assert int(run_python(PEAK, stdin=str(path)).stdout) * 1024 < 100e6
+    # Beyond the imports: how much of the libraries' own code counts as in memory is up to the system, and differs by
+    # 40 MB. Measured 20 to 28; 37 and more for the texts if all columns are held at once, or a column chunk whole.
+    assert int(run_python(PEAK, stdin=str(path)).stdout) * 1024 < 33e6
