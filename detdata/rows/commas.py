@@ -29,8 +29,9 @@ def open_csv(path: str, name: str, _columns: Sequence[str] | None) -> Opened:
             with _reader(_Marked(open_input(path, name), ""), delimiter, [], block) as first:
                 names = first.schema.names
             break
-        except pa.ArrowInvalid:
+        except pa.ArrowInvalid as error:
             if block == _BLOCKS[-1]:
+                _tell(error, name)
                 raise
     line = delimiter.join([_MARK] * len(names))
 
@@ -63,11 +64,23 @@ def _rows(reader: Callable[[int], Any], name: str) -> Iterator[Any]:
                 if seen > given:
                     given = seen
                     yield batch.slice(start)
-        except pa.ArrowInvalid:
+        except pa.ArrowInvalid as error:
             if block == _BLOCKS[-1]:
+                _tell(error, name)
                 raise
         else:
             return
+
+
+def _tell(error: Exception, name: str) -> None:
+    """Raise RowsError for what pyarrow says in terms of its own blocks."""
+    if "straddl" in str(error):
+        most = f"{_BLOCKS[-1] / 2**20:g} MiB"
+        raise RowsError(
+            name, f"has a row of more than {most}, or ends inside a quoted value; close the quote"
+        ) from error
+    if "Empty CSV" in str(error):
+        raise RowsError(name, "has no line that names the columns, or a quote in it that is never closed") from error
 
 
 def _batches(reader: Any, name: str) -> Iterator[Any]:
