@@ -1,10 +1,10 @@
 """Checkpoints: the whole state of a run, published at once, verified byte for byte, compared, then loaded.
 
 - files, members, manifest, lock, verify, store, listing, inspection: the folder protocol; no torch
-- remote_path, remote_file, remote, place, placed: the same in an object store, and which of the two it is
-- trees, containers, rng, optimizer, schedulers, extras, gradients: objects <-> plain trees that load without running code
+- remote_path, remote_file, remote, place: the same in an object store, and which of the two it is
+- trees, containers, rng, optimizer, schedulers, extras, gradients: objects <-> plain trees that load without code
 - sharded, boxes: tensors that lie on several ranks, in pieces
-- tensors, memory, hashing_behind, saved, contents: from a file, hashed on the way, to a checked tree in memory
+- tensors, placed, memory, hashing_behind, saved, contents: from a file, hashed on the way, to a checked tree in memory
 - run, environment, meta, parts, cursor, probe: what a run consists of, what is recorded of it
 - group, agreement, writing, saver, snapshot: all ranks write one checkpoint, at once or behind the training
 - deepspeed: an engine that saves and loads itself, inside the same protocol
