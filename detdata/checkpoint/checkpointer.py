@@ -122,7 +122,7 @@ class Checkpointer:
             precision=precision,
             config=snapshot(config),
         )
-        check_options(self._run.engine, root=self.root, background=background, gradients=gradients)
+        check_options(self._run.engine, background=background, gradients=gradients)
         if gradients and loader is None:
             raise ArgumentValueError(
                 "gradients=True needs a loader: its progress says whether a save is inside an accumulation window"

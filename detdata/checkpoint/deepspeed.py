@@ -13,17 +13,19 @@ Relies on what DeepSpeed documents: `save_checkpoint(save_dir, tag, client_state
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 
 from detdata.checkpoint.errors import CheckpointNotSaved
-from detdata.checkpoint.files import FileRecord, hash_file, remove_tree
+from detdata.checkpoint.files import FileRecord, hash_file, open_regular, remove_tree, write_file
 from detdata.checkpoint.manifest import is_member_name, read_manifest
-from detdata.checkpoint.remote_path import AnyPath
+from detdata.checkpoint.remote_path import AnyPath, RemotePath, as_path
 from detdata.errors import ArgumentTypeError, ArgumentValueError, Difference
 
 TAG = "state"
@@ -31,6 +33,7 @@ _AREA = "engine"  # the folder in a stage that an engine saves to
 _FIRST, _BETWEEN, _LAST = "engine--", "--", ".bin"
 _KEY = "detdata.engine/1"
 _SHOWN = 3
+_PIECE = 1 << 23  # bytes copied at a time
 
 
 class DeepSpeedModel(torch.nn.Module):
@@ -40,7 +43,8 @@ class DeepSpeedModel(torch.nn.Module):
     its `optimizer` and `scaler` out, and `scheduler` too if the engine has it. Save at the boundaries of accumulation.
     trust_pickle: True lets `resume` load the engine's files, which runs whatever code is in them: say so if you trust
     everybody who can write to the folder. False: such a checkpoint can be saved and verified, not loaded.
-    Not with background=True, gradients=True, a root in an object store, or an engine that writes behind the training.
+    Not with background=True, gradients=True, or an engine that writes behind the training. Where the root is in an
+    object store the engine's files are on this machine's disk for a while, on the way there and back.
     The same number of ranks, as DeepSpeed has it, unless ZeRO is off. Raises TypeError, ValueError.
 
     >>> DeepSpeedModel(torch.nn.Linear(2, 1))
@@ -88,23 +92,35 @@ class DeepSpeedModel(torch.nn.Module):
     def load_state_dict(self, *_args: Any, **_kwargs: Any) -> Any:
         """Do nothing: `load` has the engine load its files."""
 
-    def save(self, stage: Path, rank: int, size: int) -> dict[str, FileRecord]:
+    def save(self, stage: AnyPath, rank: int, size: int) -> dict[str, FileRecord]:
         """Have the engine save into `stage`; return member name -> record of this rank's share, synced.
 
+        For an object store each rank has it save into a folder of its own on this machine, and sends what is there.
         Collective, by the engine's barriers: what fails on one rank alone leaves the others waiting in them.
-        Raises CheckpointNotSaved.
+        Raises CheckpointNotSaved, OSError.
         """
+        if isinstance(stage, Path):
+            self._save(stage)
+            return {name: _sealed(path) for name, path in _members(stage)[rank::size]}
+        with tempfile.TemporaryDirectory(prefix="detdata-") as folder:
+            own = Path(folder)
+            (own / _AREA / TAG).mkdir(parents=True)  # the engine makes it on one rank
+            self._save(own)
+            return {name: write_file(stage / name, partial(_copy, path)) for name, path in _members(own)}
+
+    def _save(self, stage: Path) -> None:
         try:
             done = self.engine.save_checkpoint(str(stage / _AREA), tag=TAG, client_state={}, save_latest=False)
         except Exception as error:
             raise CheckpointNotSaved(f"engine.save_checkpoint: {type(error).__name__}: {error}") from error
         if done is False:
             raise CheckpointNotSaved("engine.save_checkpoint returned False")
-        return {name: _sealed(path) for name, path in _members(stage)[rank::size]}
 
-    def settle(self, stage: Path, known: Collection[str]) -> dict[str, FileRecord]:
+    def settle(self, stage: AnyPath, known: Collection[str]) -> dict[str, FileRecord]:
         """Move the engine's files to where members are; return the records of those that no rank saw. On rank 0."""
-        found = {}
+        found: dict[str, FileRecord] = {}
+        if not isinstance(stage, Path):  # they are there
+            return found
         for name, path in _members(stage):
             if name not in known:  # a network file system may show them late
                 found[name] = _sealed(path)
@@ -115,7 +131,7 @@ class DeepSpeedModel(torch.nn.Module):
     def load(self, checkpoint: AnyPath) -> None:
         """Have the engine load its files of a checkpoint that was verified. Collective. Raises what the engine does."""
         with tempfile.TemporaryDirectory(prefix="detdata-") as folder:
-            lay_out_deepspeed(str(checkpoint), folder)
+            lay_out_deepspeed(checkpoint, folder)
             found, _ = self.engine.load_checkpoint(folder, tag=TAG)
         if found is None:
             raise RuntimeError("engine.load_checkpoint found nothing that it can load")
@@ -146,19 +162,34 @@ class DeepSpeedModel(torch.nn.Module):
         return found
 
 
-def lay_out_deepspeed(checkpoint: str | os.PathLike[str], folder: str | os.PathLike[str]) -> Path:
+def lay_out_deepspeed(checkpoint: str | os.PathLike[str] | RemotePath, folder: str | os.PathLike[str]) -> Path:
     """Link the engine's files of a checkpoint into `folder` under DeepSpeed's own names; return `folder`/state.
 
     For DeepSpeed's tools, such as zero_to_fp32.py and ds_to_universal.py. Costs no copy: symbolic links. Does not
-    verify: `verify_checkpoint` does. Raises FileExistsError, OSError.
+    verify: `verify_checkpoint` does. From an object store the files are copied instead, and verified on the way.
+    Raises FileExistsError, OSError.
     """
-    source, target = Path(checkpoint).absolute(), Path(folder)
-    for name in read_manifest(source).files:
-        if name.startswith(_FIRST):
-            place = target.joinpath(*name.removeprefix(_FIRST).removesuffix(_LAST).split(_BETWEEN))
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.symlink_to(source / name)
+    source, target = as_path(checkpoint, "checkpoint").absolute(), Path(folder)
+    manifest = read_manifest(source)
+    members = manifest.members_in(source)
+    for name, expected in manifest.files.items():
+        if not name.startswith(_FIRST):
+            continue
+        place = target.joinpath(*name.removeprefix(_FIRST).removesuffix(_LAST).split(_BETWEEN))
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(members, Path):
+            place.symlink_to(members / name)
+            continue
+        with open_regular(members / name) as remote, place.open("xb") as file:
+            shutil.copyfileobj(remote, file, _PIECE)
+        if hash_file(place) != expected:
+            raise OSError(f"{name} is not what the manifest in {source} says")
     return target / TAG
+
+
+def _copy(path: Path, file: BinaryIO) -> None:
+    with path.open("rb") as source:
+        shutil.copyfileobj(source, file, _PIECE)
 
 
 def is_engine(model: object) -> bool:
@@ -172,13 +203,13 @@ def is_engine(model: object) -> bool:
 def check_options(engine: DeepSpeedModel | None, **given: Any) -> None:
     """Raise ArgumentValueError for arguments of the Checkpointer that cannot go with an engine.
 
-    given: those that must be None or False, and `root`, a Path.
+    given: those that must be None or False.
     """
-    wrong = [name for name, value in given.items() if value not in (None, False) and not isinstance(value, Path)]
+    wrong = [name for name, value in given.items() if value not in (None, False)]
     if engine is not None and wrong:
         raise ArgumentValueError(
             f"{', '.join(wrong)} cannot go with a DeepSpeed engine: it saves its own optimizer and loss scale, in the "
-            "thread of the training, at the boundaries of accumulation, to a folder"
+            "thread of the training, at the boundaries of accumulation"
         )
 
 

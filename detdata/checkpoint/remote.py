@@ -64,6 +64,10 @@ class RemoteStage:
         """Count in a file that another process has written to the place."""
         self._files[name] = record
 
+    def has(self, name: str) -> bool:
+        """Whether the file `name` is counted in."""
+        return name in self._files
+
     def holds(self, name: str, size: int) -> bool:
         """Whether the file `name`, which another process has written, is there. One listing for all of them."""
         if self._sizes is None:

@@ -172,6 +172,10 @@ class Stage:
         """Where in the root the other ranks are to write."""
         return self.folder.name
 
+    def has(self, name: str) -> bool:
+        """Whether the file `name` is counted in."""
+        return name in self._files
+
     def holds(self, name: str, size: int) -> bool:
         """Whether the file `name`, which another process has written, is there."""
         path = self.folder / name

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
 from detdata.checkpoint import place
@@ -106,7 +105,7 @@ class Writer:
         written: dict[str, FileRecord] = {}
         try:
             if content.engine is not None:  # first: its ranks wait for each other
-                written |= content.engine.save(_local(self.root) / folder, self.group.rank, self.group.size)
+                written |= content.engine.save(self.root / folder, self.group.rank, self.group.size)
             for name, tree in content.trees.items():
                 if stage is None:
                     written[name] = write_file(self.root / folder / name, tree_writer(tree))
@@ -128,11 +127,13 @@ class Writer:
         try:
             if content.engine is not None:
                 known = {name for reply in replies for name in reply["files"]}
-                for name, file in content.engine.settle(_local(stage.folder), known).items():
+                for name, file in content.engine.settle(stage.folder, known).items():
                     stage.add(name, file)
             for rank, reply in enumerate(replies):
                 for name, record in reply["files"].items():
                     file = FileRecord(**record)
+                    if stage.has(name):
+                        return {"error": f"{name} was written by rank {rank} and by another one"}
                     if not stage.holds(name, file.size):
                         return {
                             "error": f"{name}, which rank {rank} wrote on {reply['host']}, is not here on "
@@ -161,12 +162,6 @@ class Writer:
     def _failed(self, error: Exception) -> dict[str, Any]:
         self._error = error
         return {"error": str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"}
-
-
-def _local(path: AnyPath) -> Path:
-    if not isinstance(path, Path):
-        raise CheckpointNotSaved(f"an engine writes to folders, and {path} is in an object store")
-    return path
 
 
 def _json_writer(record: Mapping[str, Any], indent: int | None = 1) -> Callable[[BinaryIO], object]:

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 import warnings
+from importlib.util import find_spec
 
 import pytest
 
@@ -20,11 +21,17 @@ from detdata.checkpoint import (  # noqa: E402
     remote_path,
     verify_checkpoint,
 )
+from detdata.checkpoint.deepspeed import lay_out_deepspeed  # noqa: E402
 from detdata.checkpoint.remote_path import StoreError  # noqa: E402
+from tests.checkpoint import test_deepspeed  # noqa: E402
+from tests.checkpoint.engines import deepspeed_engine  # noqa: E402
 from tests.checkpoint.fakes import resumed_step, save_steps, stamped  # noqa: E402
 from tests.checkpoint.ranks import in_ranks  # noqa: E402
 from tests.checkpoint.stores import s3_environment, s3_server  # noqa: E402
 from tests.checkpoint.test_sharded import load, load_alone, save_at  # noqa: E402
+
+# The tests' stand-in has the interface that DeepSpeed documents; where DeepSpeed is installed it is itself.
+engine = test_deepspeed.stand_in if find_spec("deepspeed") is None else deepspeed_engine
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
@@ -68,6 +75,17 @@ def test_sharded_state_goes_to_a_store_and_comes_back_on_any_number_of_ranks(roo
     for _, state, _, _ in in_ranks(4, load, tmp_path / "c", root, 3):
         assert state == saved[0]
     assert load_alone(root, 3)[1] == saved[0]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="forks")
+def test_an_engine_that_saves_itself_goes_to_a_store_and_comes_back(root, tmp_path):
+    expected = in_ranks(2, test_deepspeed.straight, tmp_path / "a", root, engine, 1)
+    [entry] = list_checkpoints(root)
+    assert verify_checkpoint(entry.path).ok
+
+    assert in_ranks(2, test_deepspeed.resumed, tmp_path / "b", root, engine, 1) == expected
+    state = lay_out_deepspeed(str(entry.path), tmp_path / "laid")
+    assert len(list(state.glob("*_optim_states.pt"))) == 2
 
 
 class Busy(http.server.BaseHTTPRequestHandler):
