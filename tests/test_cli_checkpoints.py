@@ -15,6 +15,7 @@ from detdata.checkpoint.manifest import Manifest, read_manifest
 from detdata.cli import main
 from tests.checkpoint.runs import save_run
 from tests.sources import ROOT
+from tests.test_cli_faults import shell
 
 WITNESS = """
 import atexit, json, sys
@@ -49,6 +50,14 @@ def resealed(folder, name, data, **more):
     old = read_manifest(folder)
     files = {**old.files, name: hash_file(folder / name), **more}
     (folder / "manifest.json").write_bytes(Manifest(old.step, old.kind, old.saved_ns, files).to_bytes())
+
+
+@pytest.mark.parametrize("options", ["", " --json"])
+def test_a_reader_that_goes_away_leaves_the_verdict(tmp_path, root, options):
+    flip(root / "ckpt_latest" / "model.pt")
+    for command, code in (("list run", 1), ("show run/ckpt_step_3", 0), ("verify run/ckpt_latest", 1)):
+        done = shell(tmp_path, f"(sleep 0.1; detdata ckpt {command}{options}) | true; exit ${{PIPESTATUS[0]}}")
+        assert (done.returncode, done.stderr) == (code, ""), command
 
 
 # --- list -------------------------------------------------------------------------------------------------------------

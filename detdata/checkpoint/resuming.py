@@ -50,9 +50,8 @@ class Resumed:
             words.append(f"loss scale {run.scaler.get_scale():g}")
         if self.repeated is not None:
             again = self.repeated
-            words.append(
-                f"the run had come to step {again.died_at_step}: {again.steps} steps, {again.samples} samples, again"
-            )
+            amount = f"{again.steps} steps, {again.samples} samples, again" if again.steps else "nothing is done again"
+            words.append(f"the run had come to step {again.died_at_step}: {amount}")
         return "; ".join(words)
 
     def record(self) -> dict[str, Any]:

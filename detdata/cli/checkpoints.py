@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ import click
 from detdata.cli.checkpoint_text import listed, shown, tensor_lines, verified
 from detdata.cli.codes import CANNOT_TELL, DIFFERENT, SAME
 from detdata.cli.options import printing
-from detdata.cli.output import put_line
+from detdata.cli.output import put_json, put_lines
 from detdata.cli.running import errors
 from detdata.errors import ArgumentValueError, CheckpointBroken, MissingExtra
 
@@ -68,9 +67,9 @@ def list_(root: AnyPath, quick: bool, **options: Any) -> None:
         found = rows(root, checksums=not quick)
         if options["as_json"]:
             record = {"root": str(root), "ok": _code(found) == SAME, "checked": "sizes" if quick else "bytes"}
-            click.echo(json.dumps(record | {"checkpoints": [row.to_dict() for row in found]}, indent=1))
+            put_json(record | {"checkpoints": [row.to_dict() for row in found]})
         elif not options["quiet"]:
-            _put(listed(found, quick=quick) if found else [f"no checkpoints in {root}"])
+            put_lines(listed(found, quick=quick) if found else [f"no checkpoints in {root}"])
         sys.exit(_code(found))
 
 
@@ -101,11 +100,11 @@ def show(path: AnyPath, tensors: bool, **options: Any) -> None:
         if tensors:
             record |= _tensors(opened, record)
         if options["as_json"]:
-            click.echo(json.dumps(record, indent=1))
+            put_json(record)
         elif not options["quiet"]:
-            _put(shown(record))
+            put_lines(shown(record))
             if record.get("tensors"):
-                _put(tensor_lines(record["tensors"]))
+                put_lines(tensor_lines(record["tensors"]))
         sys.exit(SAME if record["ok"] else DIFFERENT)
 
 
@@ -132,10 +131,10 @@ def verify(paths: tuple[AnyPath, ...], **options: Any) -> None:
             own = verified_rows(path)
             found += own
             if not (options["as_json"] or options["quiet"]):
-                _put(line for row in own for line in verified(row))
+                put_lines(line for row in own for line in verified(row))
         if options["as_json"]:
             record = {"ok": _code(found) == SAME, "checkpoints": [row.to_dict() for row in found]}
-            click.echo(json.dumps(record, indent=1))
+            put_json(record)
         sys.exit(_code(found))
 
 
@@ -164,9 +163,9 @@ def diff(a: AnyPath, b: AnyPath, **options: Any) -> None:
             _refuse("diff", error, options)
             sys.exit(CANNOT_TELL)
         if options["as_json"]:
-            click.echo(json.dumps(found.to_dict(), indent=1))
+            put_json(found.to_dict())
         elif not options["quiet"]:
-            _put(str(found).splitlines())
+            put_lines(str(found).splitlines())
         sys.exit(SAME if found.same else DIFFERENT)
 
 
@@ -203,7 +202,7 @@ def _refuse(command: str, error: CheckpointBroken, options: dict[str, Any]) -> N
     )
     told = f"{text}\nName another checkpoint, or restore it from a copy"
     if options["as_json"]:
-        click.echo(json.dumps({"error": told, "kind": "CheckpointBroken", "broken": error.broken}, indent=1))
+        put_json({"error": told, "kind": "CheckpointBroken", "broken": error.broken})
     click.echo(f"detdata ckpt {command}: {told}", err=True)
 
 
@@ -216,8 +215,3 @@ def _code(rows: Iterable[Row]) -> int:
     if any(not row.foreign for row in bad):
         return DIFFERENT
     return CANNOT_TELL if bad else SAME
-
-
-def _put(lines: Iterable[str]) -> None:
-    for line in lines:
-        put_line(line)

@@ -7,7 +7,7 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,7 +84,7 @@ def put_manifest(manifest: Manifest, target: Path | None, options: dict[str, Any
         return
     unit = "rows" if manifest.content == "rows" else "bytes"
     files = "file" if len(manifest) == 1 else "files"
-    with _reader_may_leave():
+    with reader_may_leave():
         if options["as_json"]:
             record = {"digest": manifest.digest, "files": len(manifest), unit: manifest.bytes}
             click.echo(json.dumps(record | told | {"manifest": str(target)}))
@@ -98,7 +98,7 @@ def show_report(report: Report, options: dict[str, Any], summary: Path | None) -
     if summary is not None:
         with summary.open("a", encoding="utf-8") as file:
             file.write(report.to_markdown())
-    with _reader_may_leave():
+    with reader_may_leave():
         if options["as_json"]:
             click.echo(json.dumps(report.to_dict(), indent=1))
         elif not options["quiet"]:
@@ -107,7 +107,7 @@ def show_report(report: Report, options: dict[str, Any], summary: Path | None) -
 
 
 @contextmanager
-def _reader_may_leave() -> Iterator[None]:
+def reader_may_leave() -> Iterator[None]:
     """Go on where whoever read has had enough of it (`| head`): what is done is done, and the exit code still tells."""
     try:
         yield
@@ -125,9 +125,17 @@ def take_any_text() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def put_line(line: str) -> None:
-    """Print a line of a report, with what no terminal should be sent made visible."""
-    click.echo(_coloured(visible(line)))
+def put_json(record: Mapping[str, Any]) -> None:
+    """Print a record as JSON."""
+    with reader_may_leave():
+        click.echo(json.dumps(record, indent=1))
+
+
+def put_lines(lines: Iterable[str]) -> None:
+    """Print lines of a report, with what no terminal should be sent made visible."""
+    with reader_may_leave():
+        for line in lines:
+            click.echo(_coloured(visible(line)))
 
 
 def _coloured(line: str) -> str:

@@ -1,6 +1,6 @@
 """What an order is: position -> sample id, per epoch, and back.
 
-`Order` is abstract; every order in the library is final. A subclass holds only immutable values and supplies four
+`Order` is abstract; every order in the library is final. A subclass holds only immutable values and supplies five
 things: `size`, `id_bound`, `spec()` and the two mappings `_take` and `_find`, which get checked int64 arrays.
 `detdata.testing.OrderSuite` proves one that you wrote.
 """

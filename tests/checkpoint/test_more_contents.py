@@ -279,6 +279,12 @@ class TestCursor:
         assert meta["resumed"]["repeated"] == {"died_at_step": 8, "steps": 3, "samples": 24}
         assert meta["resumed"]["from"] == "ckpt_latest"
 
+    def test_a_run_that_went_no_further_than_its_checkpoint_repeats_nothing(self, tmp_path, capsys):
+        self.go(tmp_path, 5)
+        self.go(tmp_path, 0, resume=True)
+
+        assert "the run had come to step 5: nothing is done again" in capsys.readouterr().err
+
     @pytest.mark.parametrize("text", [b"", b"{}", b"\xff", b'{"format": 1}', b"[" * 300, b"x" * 5000])
     def test_a_torn_note_says_nothing_and_hurts_nothing(self, tmp_path, text):
         self.go(tmp_path, 8)
