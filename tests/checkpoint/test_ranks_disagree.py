@@ -177,6 +177,7 @@ def test_a_save_behind_the_training_that_fails_is_noticed_at_the_same_step_on_al
 
 def group_gone(rank, size, root):
     parts, checkpointer = build(rank, root)
+    torch.distributed.barrier()  # a rank that ends early would be missed by one that is still being made
     torch.distributed.destroy_process_group()
     checkpointer.close()
     _, other = parts, None
@@ -185,6 +186,7 @@ def group_gone(rank, size, root):
 
 def save_without_group(rank, size, root):
     _, checkpointer = build(rank, root)
+    torch.distributed.barrier()  # a rank that ends early would be missed by one that is still being made
     torch.distributed.destroy_process_group()
     return said(checkpointer.save)
 
@@ -192,6 +194,7 @@ def save_without_group(rank, size, root):
 def destroyed_behind(rank, size, root):
     _, checkpointer = build(rank, root, background=True)
     checkpointer.save()
+    torch.distributed.barrier()  # a rank that ends early would be missed by one that is still being made
     torch.distributed.destroy_process_group()
     return said(checkpointer.close)
 
