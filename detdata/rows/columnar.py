@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from detdata.rows.errors import RowsError
 from detdata.rows.opening import open_file
-from detdata.rows.repeating import rows_at_once
+from detdata.rows.repeating import check_chunks, rows_at_once
 
 BATCH_BYTES = 2 << 20
 BATCH_ROWS = 1 << 14
@@ -74,6 +74,7 @@ def _parquet_groups(path: str, file: Any, columns: Sequence[str] | None) -> Iter
         # pyarrow chooses columns by name, and takes a dot for the path to a member.
         plain = len(set(names)) == len(names) and not any("." in name for name in names)
         for i in range(file.metadata.num_row_groups):
+            check_chunks(file, i)
             group = file.metadata.row_group(i)
             by_column = plain and group.num_rows <= _MOST_ROWS and group.total_byte_size > _SMALL
             parts = partial(_parts, path, file, i) if by_column else None
@@ -111,10 +112,14 @@ def _rows_of(wanted: int, size: int, rows: int, most: int) -> int:
 def _released(batches: Iterator[Any]) -> Iterator[Any]:
     """Yield batches; what reading them took and gave back does not stay with the process."""
     pool = pa.default_memory_pool()
+    held = 0
     for batch in batches:
+        held += batch.get_total_buffer_size()
         yield batch
         del batch
-        pool.release_unused()
+        if held >= _PART_BYTES:  # it takes longer than a small batch
+            pool.release_unused()
+            held = 0
     pool.release_unused()
 
 

@@ -15,15 +15,26 @@ import pyarrow.parquet as pq
 from detdata.rows import schema as kinds
 from detdata.rows.opening import open_file
 
-_MOST_BYTES = 8 << 20  # of values at a time, that come out of dictionaries; some six times as much is held
-_UNSUSPECTED = 32 << 20  # bytes of values, if every one were as long as its whole chunk, that may be
+_MOST_BYTES = 16 << 20  # of values at a time, that come out of dictionaries; some six times as much is held
+_UNSUSPECTED = 128 << 20  # bytes of values, if every one were as long as its whole chunk, that may be
+_LONG = 1 << 10  # bytes in the file for each value, from which on so few are read at a time that they may be repeated
+
+
+def check_chunks(file: Any, number: int) -> None:
+    """Raise what pyarrow raises for a row group whose chunks are described wrongly. No value is read for it.
+
+    Whoever asks for the description of such a chunk before that, ends the process: pyarrow lets nothing catch it.
+    """
+    if file.metadata.num_columns:
+        next(file.reader.iter_batches(0, row_groups=[number], column_indices=None, use_threads=False), None)
 
 
 def rows_at_once(path: str, file: Any, number: int, columns: Sequence[int], rows: int) -> int:
     """Return how many rows of a row group to read at a time, at most `rows`, at least one.
 
-    path, file: the Parquet file, opened. number: of the row group. columns: numbers of those of its chunks that are
-    read. Cost: nothing where the values cannot be too many; else the first page and the dictionary of these chunks.
+    path, file: the Parquet file, opened. number: of the row group, after `check_chunks`. columns: numbers of those of
+    its chunks that are read. Cost: nothing where the values cannot be too many; else the first page and the dictionary
+    of these chunks.
     """
     group = file.metadata.row_group(number)
     width, suspects = 0.0, dict[str, float]()
@@ -31,7 +42,7 @@ def rows_at_once(path: str, file: Any, number: int, columns: Sequence[int], rows
         chunk = group.column(i)
         items = max(1.0, chunk.num_values / max(1, group.num_rows))  # in a row, on the average
         size = max(chunk.total_uncompressed_size, chunk.total_compressed_size)
-        if not chunk.has_dictionary_page or rows * items * size <= _UNSUSPECTED:
+        if rows * items * size <= _UNSUSPECTED or size >= _LONG * chunk.num_values or not chunk.has_dictionary_page:
             continue
         if chunk.physical_type == "BYTE_ARRAY":
             suspects[chunk.path_in_schema] = items

@@ -48,6 +48,7 @@ def test_the_rows_are_the_same_and_few_at_a_time(tmp_path, monkeypatch, batches,
     batches.clear()
     monkeypatch.setattr(repeating, "_MOST_BYTES", 30_000)
     monkeypatch.setattr(repeating, "_UNSUSPECTED", 0)
+    monkeypatch.setattr(repeating, "_LONG", 1 << 20)
     monkeypatch.setattr(columnar, "_SMALL", 0 if by_column else 1 << 40)
 
     assert expected == hash_rows([("a.parquet", path)], columns=chosen)
@@ -67,7 +68,7 @@ PEAK = """
 import re, sys
 from pathlib import Path
 from detdata.rows import hash_rows
-assert hash_rows([("a.parquet", sys.stdin.read())]).rows == 600
+assert hash_rows([("a.parquet", sys.stdin.read())]).rows == 1000
 print(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 """
 
@@ -76,7 +77,42 @@ print(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 @pytest.mark.parametrize("wrap", [lambda text: text, lambda text: [text], lambda text: {"a": text}])
 def test_values_that_are_stored_once_are_not_unpacked_at_once(tmp_path, wrap):
     path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"a": pa.array([wrap("x" * (1 << 20))] * 600)}), path)
+    pq.write_table(pa.table({"a": pa.array([wrap("x" * 400_000)] * 1000)}), path)
 
     assert path.stat().st_size < 200_000
     assert int(run_python(PEAK, stdin=str(path)).stdout) * 1024 < 250e6
+
+
+DAMAGED = """
+import random, sys
+from contextlib import suppress
+from pathlib import Path
+from detdata.rows import RowsError, columnar, hash_rows
+
+columnar._SMALL = 0
+path, r = Path(sys.stdin.read()), random.Random(3)
+data = path.read_bytes()
+start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+for _ in range(1000):
+    bad = bytearray(data)
+    place = r.randrange(start, len(data) - 8)
+    bad[place] = r.choice([bad[place] ^ 1 << r.randrange(8), 0x7F, 0xFF, 0x80])
+    path.write_bytes(bad)
+    with suppress(RowsError):
+        hash_rows([("a.parquet", path)])
+"""
+
+
+def test_a_damaged_footer_ends_no_process(tmp_path):
+    path = tmp_path / "a.parquet"
+    table = pa.table({"a": ["x" * i for i in range(50)], "l": [[i, None] for i in range(50)]})
+    pq.write_table(table, path, row_group_size=30)
+
+    assert run_python(DAMAGED, stdin=str(path)).returncode == 0
+
+
+def test_no_columns_have_no_chunks_to_check(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"a": [1, 2]}).select([]), path)
+
+    assert hash_rows([("a.parquet", path)]).schema == ()
