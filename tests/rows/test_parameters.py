@@ -114,5 +114,5 @@ def test_an_error_about_such_a_name_can_be_printed(tmp_path):
 
     with pytest.raises(RowsError) as caught:
         hash_rows([(path.name, path)])
-    assert str(caught.value).encode().startswith(rb"caf\xe9.csv: cannot be read")
+    assert str(caught.value).encode().startswith(rb"caf\xe9.csv: has no line that names")
     assert path.name == caught.value.path
