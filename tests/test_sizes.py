@@ -6,8 +6,6 @@ from tests.sources import MODULES, ROOT, relative
 
 LONGEST = 400
 MEDIAN = 200
-
-
 FOLDERS = ("tests", "bench", "tools")
 
 

@@ -15,7 +15,7 @@ import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Protocol, cast
 
 import xxhash
 
@@ -207,10 +207,20 @@ def hash_file(path: AnyPath) -> FileRecord:
     return FileRecord(size, DIGEST + hasher.hexdigest())
 
 
-def read_hashed(file: BinaryIO, target: memoryview, hasher: xxhash.xxh3_128) -> int:
-    """Fill `target` from an unbuffered file and hash what came; return the bytes, fewer only at the file's end."""
+class Hasher(Protocol):
+    """What takes the pieces of a file."""
+
+    def update(self, piece: memoryview, /) -> object:
+        """Take the next piece."""
+
+
+def read_hashed(file: BinaryIO, target: memoryview, hasher: Hasher, piece: int = CHUNK) -> int:
+    """Fill `target` from an unbuffered file and hash what came; return the bytes, fewer only at the file's end.
+
+    piece: bytes read, and then hashed, at a time.
+    """
     done = 0
-    while count := file.readinto(target[done : done + CHUNK]):  # type: ignore[attr-defined]  # a FileIO
+    while count := file.readinto(target[done : done + piece]):  # type: ignore[attr-defined]  # a FileIO
         hasher.update(target[done : done + count])
         done += count
     return done

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, cast
 
 import torch
 
-from detdata.checkpoint.files import DIGEST, FileRecord, open_regular, size_of
+from detdata.checkpoint.files import DIGEST, FileRecord, open_regular, read_hashed, size_of
 from detdata.checkpoint.hashing_behind import PIECE, HashingBehind
 from detdata.checkpoint.placed import Placed
 from detdata.checkpoint.remote_path import AnyPath
@@ -157,7 +157,7 @@ class _Filling:
         if end == self._at:
             return memoryview(b"")
         block = _memory(end - self._at)
-        self.read += _read(self._file, _view(block), self._hasher)
+        self.read += read_hashed(self._file, _view(block), self._hasher, PIECE)
         self.blocks.append((self._at, block))
         self._at = end
         return _view(block)
@@ -203,15 +203,6 @@ def _large_members(file: BinaryIO, size: int) -> list[tuple[int, int, bool]] | N
     if any(end > start for end, start in zip(ends, starts, strict=False)) or any(header < 0 for header, _, _ in found):
         return []
     return found
-
-
-def _read(file: BinaryIO, target: memoryview, hasher: HashingBehind) -> int:
-    """Fill `target`, and have hashed what came; return the bytes, fewer only at the file's end."""
-    done = 0
-    while count := file.readinto(target[done : done + PIECE]):  # type: ignore[attr-defined]  # a FileIO
-        hasher.update(target[done : done + count])
-        done += count
-    return done
 
 
 def _memory(size: int) -> torch.Tensor:

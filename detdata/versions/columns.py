@@ -21,7 +21,7 @@ import xxhash
 from detdata.algorithms import join_digest, new_hasher
 from detdata.checks import brief
 from detdata.errors import UnknownFormat
-from detdata.versions.names import check_all_relative, printable
+from detdata.versions.names import are_utf8, check_all_relative, printable
 
 FILE, LINK = "file", "link"
 MAX_PATH = 1 << 16  # bytes
@@ -54,8 +54,7 @@ def check_columns(
             f"{len(paths)} paths, {len(sizes)} sizes, {len(hexes)} digests and {len(kinds)} kinds; each file has one"
         )
     joined = encode_paths(paths)
-    # UTF-8 keeps the order of code points; bytes that are not UTF-8 stand as surrogates, which lie elsewhere.
-    keys: Sequence[Any] = paths if _is_utf8(paths, joined) else joined.split(b"\0")[:-1]
+    keys: Sequence[Any] = paths if are_utf8(paths) else joined.split(b"\0")[:-1]
     if 4 * max(map(len, paths), default=0) > MAX_PATH:
         _refuse_long(paths, joined.split(b"\0")[:-1])
     if not all(map(operator.lt, keys, islice(keys, 1, None))):
@@ -82,17 +81,6 @@ def encode_paths(paths: Sequence[str]) -> bytes:
     return "\0".join((*paths, "")).encode("utf-8", "surrogateescape")
 
 
-def _is_utf8(paths: Sequence[str], joined: bytes) -> bool:
-    """Return whether all paths are UTF-8, by what they were encoded to."""
-    if joined.isascii():
-        return True
-    try:
-        "".join(paths).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _refuse_long(paths: Sequence[str], keys: Sequence[bytes]) -> None:
     """Raise for the first path that is too long, if there is one."""
     if max(map(len, keys)) > MAX_PATH:
@@ -103,7 +91,8 @@ def digest_columns(algorithm: str, piece_size: int, columns: Checked) -> str:
     """Return the digest of a dataset whose content is bytes. Fixed in docs/spec.md, section 7. Some 0.1 µs an entry."""
     hasher = new_hasher(algorithm)
     hasher.update(_HEAD + struct.pack("<QQ", piece_size, len(columns.sizes)))
-    for column in (columns.paths, _as_bytes(columns.sizes), columns.links, columns.digests):
+    sizes = little_endian(array("q", columns.sizes)).tobytes()
+    for column in (columns.paths, sizes, columns.links, columns.digests):
         hasher.update(column)
     return join_digest(algorithm, hasher.digest().hex())
 
@@ -115,16 +104,20 @@ def listing_digest(paths: bytes, sizes: Sequence[int]) -> str:
     """
     state = xxhash.xxh3_128()
     state.update(paths)
-    state.update(_as_bytes(sizes))
+    state.update(little_endian(array("q", sizes)).tobytes())
     return str(state.hexdigest())
 
 
-def _as_bytes(sizes: Sequence[int]) -> bytes:
-    """Return int64[n], little-endian."""
-    values = array("q", sizes)
+def little_endian(values: array[int]) -> array[int]:
+    """Return integers of this machine as little-endian ones, and the other way round.
+
+    >>> little_endian(array("q", [1])).tobytes()[:2].hex()
+    '0100'
+    """
     if sys.byteorder == "big":
+        values = values[:]
         values.byteswap()
-    return values.tobytes()
+    return values
 
 
 def _as_sizes(paths: Sequence[str], sizes: Sequence[int]) -> Sequence[int]:

@@ -40,7 +40,7 @@ _JOURNAL = 64 * 2**20  # bytes from which a file in pieces is worth a journal
 _EARLY = 1024  # runs of pieces that may wait for one ahead of them before no more are handed out
 _AHEAD = 64  # jobs handed to an executor ahead of the results: neither side waits, and memory stays bounded
 
-Done: TypeAlias = Callable[[Sequence[int], Sequence[str]], None]  # (indexes of files, their hex digests)
+Done: TypeAlias = Callable[[Sequence[tuple[int, str]]], None]  # index of a file, its hex digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +134,7 @@ def _one_by_one(
         try:
             digest_small(way.root, [paths[i] for i in part], stats.rows(part), one_shot, hexes, way.symlinks)
         finally:
-            known = [(i, hex) for i, hex in zip(part, hexes, strict=False) if hex is not None]  # fewer, if interrupted
-            if known:
-                done(*zip(*known, strict=True))
+            done([(i, hex) for i, hex in zip(part, hexes, strict=False) if hex is not None])  # fewer, if interrupted
         odd = [i for i, hex in zip(part, hexes, strict=True) if hex is None]
         if on_bytes is not None:
             on_bytes(sum([sizes[i] for i in part]) - sum([sizes[i] for i in odd]))
@@ -154,7 +152,7 @@ def _one_at_a_time(
 ) -> None:
     for i in files:
         path = _full(way, paths[i])
-        done((i,), (digest_file(path, way.algorithm, way.piece_size, way.symlinks, None, stats[i]).hex,))
+        done([(i, digest_file(path, way.algorithm, way.piece_size, way.symlinks, None, stats[i]).hex)])
         if on_bytes is not None:
             on_bytes(stats[i].size)
 
@@ -290,7 +288,7 @@ class _Collector:
         for place, (i, digest) in enumerate(zip(job.files, answer if many else [answer], strict=True)):
             path = f"{job.arguments[0]}/{job.arguments[1][place]}" if job.run is digest_many else job.arguments[0]
             _check_size(path, self.sizes[i], digest.size)
-            self.done((i,), (digest.hex,))
+            self.done([(i, digest.hex)])
             if self.on_bytes is not None:
                 self.on_bytes(digest.size)
 
@@ -314,7 +312,7 @@ class _Collector:
         if stat_file(tree.path) != tree.before:
             raise DatasetError(tree.path, "changed while it was read; go on when nothing writes to it")
         del self.trees[i]
-        self.done((i,), (tree.joiner.hex(),))
+        self.done([(i, tree.joiner.hex())])
         if tree.journal is not None and self.unfinished is not None:
             self.unfinished.finish(tree.journal)
 

@@ -10,6 +10,7 @@ import os
 import sys
 import unicodedata
 from collections.abc import Sequence
+from typing import Any
 
 from detdata.checks import brief, visible
 from detdata.errors import UnknownFormat
@@ -37,12 +38,25 @@ def sort_order(paths: Sequence[str]) -> list[int]:
     >>> sort_order(["b", "a/c", "a.txt"])
     [2, 1, 0]
     """
-    try:
-        "\0".join(paths).encode()
-    except UnicodeEncodeError:  # surrogate escapes: their code points lie elsewhere than their bytes
-        keys = [path_key(path) for path in paths]
-        return sorted(range(len(keys)), key=keys.__getitem__)
-    return sorted(range(len(paths)), key=paths.__getitem__)  # UTF-8 keeps the order of code points
+    keys: Sequence[Any] = paths if are_utf8(paths) else [path_key(path) for path in paths]
+    return sorted(range(len(keys)), key=keys.__getitem__)
+
+
+def are_utf8(paths: Sequence[str]) -> bool:
+    """Return whether all paths are: then the order of their bytes is that of their text.
+
+    UTF-8 keeps the order of code points; other bytes stand as surrogates, whose code points lie elsewhere.
+
+    >>> are_utf8(["é"]), are_utf8([chr(0xDCFF)])
+    (True, False)
+    """
+    text = "".join(paths)
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return False
+    return True
 
 
 def printable(path: str) -> str:

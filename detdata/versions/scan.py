@@ -196,10 +196,10 @@ class _Run:
         self.meter.add(0)
         return self.hexes  # type: ignore[return-value]  # none is missing any more
 
-    def _done(self, files: Sequence[int], hexes: Sequence[str]) -> None:
-        for i, hex in zip(files, hexes, strict=True):
+    def _done(self, digests: Sequence[tuple[int, str]]) -> None:
+        for i, hex in digests:
             self.hexes[i] = hex
-        self.meter.files += len(files)
+        self.meter.files += len(digests)
         if time.monotonic() - self.saved_at > _SAVE_EVERY:
             self._save()
 
@@ -251,10 +251,10 @@ def scan_url(url: str, ways: Ways, means: Means, chosen: tuple[str, ...] = (".",
     hexes: list[str] = [""] * len(sizes)
     meter = Meter(means, len(sizes), sum(sizes), 0)
 
-    def done(files: Sequence[int], found: Sequence[str]) -> None:
-        for i, hex in zip(files, found, strict=True):
+    def done(digests: Sequence[tuple[int, str]]) -> None:
+        for i, hex in digests:
             hexes[i] = hex
-        meter.files += len(files)
+        meter.files += len(digests)
 
     way = Way(listing.root, ways.algorithm, ways.piece_size, ways.rules.symlinks)
     digest_urls(way, listing.paths, sizes, done, executor=means.executor, workers=means.workers, on_bytes=meter.add)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import operator
 import struct
-import sys
 import time
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
+from detdata.versions.columns import little_endian
 from detdata.versions.files import FileStat, wait_ns
 
 _COLUMNS = len(FileStat._fields)
@@ -46,7 +46,7 @@ class Stats:
         """
         values = array("q")
         values.frombytes(data)
-        return Stats(_little(values))
+        return Stats(little_endian(values))
 
     def to_bytes(self) -> bytes:
         """Return all values as little-endian int64.
@@ -54,7 +54,7 @@ class Stats:
         >>> Stats([1, 2, 3, 4, 5]).to_bytes()[:9].hex()
         '010000000000000002'
         """
-        return _little(self._values).tobytes()
+        return little_endian(self._values).tobytes()
 
     def __len__(self) -> int:
         return len(self._values) // _COLUMNS
@@ -128,11 +128,3 @@ class Stats:
             return [True] * len(self)
         mine, its = self._values.tobytes(), other._values.tobytes()
         return [mine[at : at + _WIDTH] == its[at : at + _WIDTH] for at in range(0, len(mine), _WIDTH)]
-
-
-def _little(values: array[int]) -> array[int]:
-    """Return int64 of this machine as little-endian ones, and the other way round."""
-    if sys.byteorder == "big":
-        values = values[:]
-        values.byteswap()
-    return values

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from detdata.checkpoint import Checkpointer
+from detdata.checkpoint import Checkpointer, SavePolicy
 from detdata.errors import StateMismatch
 from detdata.progress import Progress
 
@@ -152,3 +152,16 @@ def resumed_step(root, **options):
         return None
     assert all((parameter == progress.global_step).all() for parameter in model.parameters())
     return progress.global_step
+
+
+def newest_is_the_one_saved_last(root, monkeypatch):
+    """Save one step three times, each with an earlier clock, and resume what was saved last each time."""
+    layer = torch.nn.Linear(2, 1)
+    run = Checkpointer(root, model=layer, policy=SavePolicy(latest_every_seconds=None))
+    run.step()
+    for value, kind, nanoseconds in ((1.0, "periodic", 2**60), (2.0, "latest", 2**59), (3.0, "latest", 2**58)):
+        monkeypatch.setattr("detdata.checkpoint.store.time.time_ns", lambda at=nanoseconds: at)
+        torch.nn.init.constant_(layer.weight, value)
+        run.save(kind)
+        Checkpointer(root, model=layer).resume()
+        assert layer.weight[0, 0] == value

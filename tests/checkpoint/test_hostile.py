@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from detdata import Checkpointer, Loader, Plan, SavePolicy, Sequential, Topology, list_checkpoints
+from tests.checkpoint.fakes import newest_is_the_one_saved_last
 
 
 def model():
@@ -134,15 +135,7 @@ def test_going_back_and_training_on_is_said_at_the_next_plain_resume(tmp_path):
 
 
 def test_a_clock_that_was_set_back_does_not_make_the_older_of_one_step_the_newest(tmp_path, monkeypatch):
-    layer = model()
-    run = Checkpointer(tmp_path, model=layer, policy=SavePolicy(latest_every_seconds=None))
-    run.step()
-    for value, kind, nanoseconds in ((1.0, "periodic", 2**60), (2.0, "latest", 2**59), (3.0, "latest", 2**58)):
-        monkeypatch.setattr("detdata.checkpoint.store.time.time_ns", lambda at=nanoseconds: at)
-        torch.nn.init.constant_(layer.weight, value)
-        run.save(kind)
-        Checkpointer(tmp_path, model=layer).resume()
-        assert layer.weight[0, 0] == value
+    newest_is_the_one_saved_last(tmp_path, monkeypatch)
 
 
 def test_metrics_are_those_of_the_step_and_stay_until_others_come(tmp_path):

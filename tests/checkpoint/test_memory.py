@@ -173,7 +173,7 @@ def test_members_that_share_bytes_are_never_lent(tmp_path):
 
 def test_a_file_that_grows_or_shrinks_under_the_reader_is_not_what_was_written(tmp_path, monkeypatch):
     path = write(tmp_path / "f", large(2))
-    content, fill = path.read_bytes(), memory._read
+    content, fill = path.read_bytes(), memory.read_hashed
 
     for changed in (content + b"x", content[:-5]):
         path.write_bytes(content)
@@ -182,7 +182,7 @@ def test_a_file_that_grows_or_shrinks_under_the_reader_is_not_what_was_written(t
             path.write_bytes(changed)
             return fill(*arguments)
 
-        monkeypatch.setattr(memory, "_read", change)
+        monkeypatch.setattr(memory, "read_hashed", change)
         assert hold(path).record.size == len(changed)
 
 

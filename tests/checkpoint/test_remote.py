@@ -8,7 +8,7 @@ import torch
 
 from detdata.checkpoint import Checkpointer, CheckpointNotSaved, SavePolicy, list_checkpoints, remote
 from detdata.checkpoint.remote_path import StoreError
-from tests.checkpoint.fakes import FakeLoader, resumed_step, save_steps, stamped
+from tests.checkpoint.fakes import FakeLoader, newest_is_the_one_saved_last, resumed_step, save_steps, stamped
 from tests.checkpoint.stores import (
     ROOT,
     Interrupt,
@@ -344,12 +344,4 @@ def test_a_store_that_fails_after_the_commit_fails_no_save():
 
 
 def test_a_clock_that_was_set_back_does_not_make_the_older_of_one_step_the_newest(monkeypatch):
-    layer = torch.nn.Linear(2, 1)
-    run = Checkpointer(ROOT, model=layer, policy=SavePolicy(latest_every_seconds=None))
-    run.step()
-    for value, kind, nanoseconds in ((1.0, "periodic", 2**60), (2.0, "latest", 2**59), (3.0, "latest", 2**58)):
-        monkeypatch.setattr("detdata.checkpoint.store.time.time_ns", lambda at=nanoseconds: at)
-        torch.nn.init.constant_(layer.weight, value)
-        run.save(kind)
-        Checkpointer(ROOT, model=layer).resume()
-        assert layer.weight[0, 0] == value
+    newest_is_the_one_saved_last(ROOT, monkeypatch)

@@ -26,7 +26,9 @@ from detdata.checkpoint.remote_path import StoreError  # noqa: E402
 from tests.checkpoint.fakes import resumed_step, save_steps  # noqa: E402
 from tests.checkpoint.kill_loop import drain, forked, save_for_ever  # noqa: E402
 from tests.checkpoint.ranks import in_ranks  # noqa: E402
-from tests.checkpoint.stores import s3_environment, s3_server  # noqa: E402
+from tests.checkpoint.s3 import root as root  # noqa: E402, PLC0414 - a fixture
+from tests.checkpoint.s3 import server as server  # noqa: E402, PLC0414 - a fixture
+from tests.checkpoint.s3 import system as system  # noqa: E402, PLC0414 - a fixture
 from tests.checkpoint.test_ranks import build, state, train  # noqa: E402
 from tests.checkpoint.test_remote_damage import train as train_alone  # noqa: E402
 
@@ -34,28 +36,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning"),
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def server():
-    with s3_server() as address, pytest.MonkeyPatch.context() as patch:
-        for name, value in s3_environment(address).items():
-            patch.setenv(name, value)
-        s3fs.S3FileSystem.clear_instance_cache()
-        yield address
-        s3fs.S3FileSystem.clear_instance_cache()
-
-
-@pytest.fixture
-def system(server):
-    return s3fs.S3FileSystem()
-
-
-@pytest.fixture
-def root(system, request):
-    bucket = f"b{abs(hash(request.node.name)):x}"
-    system.mkdir(bucket)
-    return f"s3://{bucket}/runs/a"
 
 
 def objects(system, root):

@@ -27,7 +27,9 @@ from tests.checkpoint import test_deepspeed  # noqa: E402
 from tests.checkpoint.engines import deepspeed_engine  # noqa: E402
 from tests.checkpoint.fakes import resumed_step, save_steps, stamped  # noqa: E402
 from tests.checkpoint.ranks import in_ranks  # noqa: E402
-from tests.checkpoint.stores import s3_environment, s3_server  # noqa: E402
+from tests.checkpoint.s3 import root as root  # noqa: E402, PLC0414 - a fixture
+from tests.checkpoint.s3 import server as server  # noqa: E402, PLC0414 - a fixture
+from tests.checkpoint.s3 import system as system  # noqa: E402, PLC0414 - a fixture
 from tests.checkpoint.test_sharded import load, load_alone, save_at  # noqa: E402
 
 # The tests' stand-in has the interface that DeepSpeed documents; where DeepSpeed is installed it is itself.
@@ -38,28 +40,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:FSDP2-wrapped module .* returned a view tensor"),
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def server():
-    with s3_server() as address, pytest.MonkeyPatch.context() as patch:
-        for name, value in s3_environment(address).items():
-            patch.setenv(name, value)
-        s3fs.S3FileSystem.clear_instance_cache()
-        yield address
-        s3fs.S3FileSystem.clear_instance_cache()
-
-
-@pytest.fixture
-def system(server):
-    return s3fs.S3FileSystem()
-
-
-@pytest.fixture
-def root(system, request):
-    bucket = f"c{abs(hash(request.node.name)):x}"
-    system.mkdir(bucket)
-    return f"s3://{bucket}/runs/a"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="forks")

@@ -122,11 +122,7 @@ def test_one_slow_job_does_not_let_the_others_pile_up(tmp_path, monkeypatch):
     way = jobs.Way(str(tmp_path), "xxh3-128", 2**16, "follow")
     stats = Stats(stat_file(tmp_path / "f"))
 
-    def done(files, hexes):
-        found.extend(zip(files, hexes, strict=True))
-
-    jobs.digest_all(way, ["f"], stats, [0], done, executor=executor)
-
+    jobs.digest_all(way, ["f"], stats, [0], found.extend, executor=executor)
     assert executor.jobs == 100
     assert 4 < executor.most <= 8 + 4 + 1
     assert found == [(0, digest_file(tmp_path / "f", "xxh3-128", 2**16).hex)]
