@@ -23,13 +23,15 @@ LAYERS = [
     ("plans",),
     ("topology",),
     ("rows",),
-    ("versions", "corpora"),
+    ("versions",),
+    ("corpora",),
     ("streams",),
     ("seeding",),
     ("reading",),
     ("samplers",),
     ("loader_state",),
     ("loader",),
+    ("streaming",),
     ("checkpoint",),
     ("demo", "testing"),
     ("cli",),
@@ -41,16 +43,17 @@ LINE = {name: line for line, names in enumerate(LAYERS) for name in names}
 # Third parties, by who may import them anywhere in a module, and who inside functions only.
 EVERYWHERE = {"numpy", "xxhash"}
 ANYWHERE_IN = {
-    "torch": {"streams", "seeding", "reading", "samplers", "loader", "checkpoint", "demo"},
+    "torch": {"streams", "seeding", "reading", "samplers", "loader", "streaming", "checkpoint", "demo"},
     "pyarrow": {"rows", "versions", "corpora"},
     "click": {"cli"},
     "rich": {"cli", "demo"},
     "matplotlib": {"demo"},
 }
 IN_FUNCTIONS_OF = {
-    "torch": {"orders/torch_shuffle.py"},
+    "torch": {"orders/torch_shuffle.py", "corpora/columns.py"},
     "blake3": {"algorithms.py"},
-    "fsspec": {"versions/remote.py", "checkpoint/remote_path.py"},
+    "fsspec": {"versions/remote.py", "checkpoint/remote_path.py", "corpora/remote.py"},
+    "indexed_gzip": {"corpora/gzip_points.py"},
 }
 
 # keys … plans are arithmetic: no files, no processes, no clocks, no random streams.

@@ -23,7 +23,10 @@ NAMES = {
     "list_checkpoints", "verify_checkpoint",
     # dataset versions
     "HashProgress", "Manifest", "Report", "hash_dataset", "merge_manifests",
+    # corpora
+    "Corpus", "open_corpus", "register_corpus_format",
     # errors
+    "CorpusError", "CorpusUnreadable", "CorpusWarning",
     "CheckpointBroken", "CheckpointMismatch", "DatasetError", "DatasetWarning", "DetdataError", "Difference",
     "StateMismatch", "UnknownFormat",
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Files that this library writes, among data too, and that are never data: manifests, caches, what a kill left of them.
+"""Files that this library writes, among data too, and that are never data: manifests, caches, indexes, what kills left.
 
 Each is known by its name and its first bytes together; only a temporary file, which may be empty, by its name alone,
 and that has 16 random digits in it.
@@ -19,13 +19,15 @@ from typing import BinaryIO
 
 MANIFEST_ENDINGS = (".lock.json", ".lock.json.gz")
 CACHE_ENDINGS = (".digests", ".pieces", ".rows")
-OWN_ENDINGS = (*MANIFEST_ENDINGS, *CACHE_ENDINGS)
+INDEX_ENDING = ".detdata-index"
+OWN_ENDINGS = (*MANIFEST_ENDINGS, *CACHE_ENDINGS, INDEX_ENDING)
 HEAD_BYTES = 512  # enough of a file to know it by
 
 _MANIFEST_START = re.compile(rb'\s*\{\s*"format":\s*"detdata\.manifest/')
 _CACHE_NAME = re.compile(r"(?s:.*/)?[0-9a-f]{32}\.(digests|pieces|rows)")
 _CACHE_START = re.compile(rb'detdata\.(digests|unfinished)/[0-9]+\n|\[\{"format": "detdata\.rows/')
-_TEMPORARY = re.compile(r"(?s:.*/)?\.tmp-[0-9a-f]{16}\.(lock\.json|lock\.json\.gz|digests|pieces|rows)")
+_INDEX_START = b"detdata.index/"
+_TEMPORARY = re.compile(r"(?s:.*/)?\.tmp-[0-9a-f]{16}\.(lock\.json|lock\.json\.gz|digests|pieces|rows|detdata-index)")
 _OLD = 600.0  # seconds: nobody has written to it for so long that nobody will
 
 
@@ -39,6 +41,8 @@ def is_own(path: str, head: bytes) -> bool:
         return True
     if path.endswith(MANIFEST_ENDINGS):
         return is_manifest_head(head)
+    if path.endswith(INDEX_ENDING):
+        return head.startswith(_INDEX_START)
     return _CACHE_NAME.fullmatch(path) is not None and _CACHE_START.match(head) is not None
 
 

@@ -1,0 +1,97 @@
+"""Rows of several blocks as columns: of Arrow, NumPy or torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import pyarrow as pa
+
+from detdata.arrays import Int64Array
+from detdata.corpora.errors import CorpusError
+from detdata.corpora.protocol import Rows
+from detdata.errors import ArgumentValueError
+
+Kind = Literal["arrow", "numpy", "torch"]
+
+
+class Columns(NamedTuple):
+    """What is asked for. rows: how many."""
+
+    kind: Kind
+    rows: int
+
+
+def columns_of(asked: Columns, groups: Iterable[tuple[Rows, Int64Array, Int64Array]], name: str | None) -> Any:
+    """Return the rows of all groups as columns, in the order of their places. groups: (rows, places, rows of a block).
+
+    name: of a file, for messages. Raises ValueError for a kind that does not exist or that cannot hold a column.
+    """
+    if asked.kind not in get_args(Kind):
+        raise ArgumentValueError(f"kind must be one of {', '.join(get_args(Kind))}; got {asked.kind!r}")
+    parts: list[Any] = []
+    plain: list[Any] = [None] * asked.rows
+    order: list[Int64Array] = []
+    for rows, places, local in groups:
+        part = rows.arrow(local)
+        order.append(places)
+        if part is None:
+            for place, row in zip(places.tolist(), rows.take(local.tolist()), strict=True):
+                plain[place] = row
+        else:
+            parts.append(pa.table(part))
+    table = _joined(parts, order) if parts else _from_rows(plain, name)
+    if asked.kind == "arrow":
+        return table
+    arrays = {column: _array(table.column(column)) for column in table.column_names}
+    return arrays if asked.kind == "numpy" else _tensors(arrays, name)
+
+
+def _joined(parts: list[Any], order: list[Int64Array]) -> Any:
+    table = pa.concat_tables(parts)
+    places = np.concatenate(order)
+    if np.array_equal(places, np.arange(places.size)):
+        return table
+    back = np.empty_like(places)
+    back[places] = np.arange(places.size)
+    return table.combine_chunks().take(pa.array(back))
+
+
+def _from_rows(rows: list[Any], name: str | None) -> Any:
+    if rows and not isinstance(rows[0], dict):
+        rows = [{"value": row.tolist() if isinstance(row, np.ndarray) else row} for row in rows]
+    names: dict[str, None] = {}
+    for row in rows:
+        names.update(dict.fromkeys(row))
+    try:
+        return pa.table({column: pa.array([row.get(column) for row in rows]) for column in names})
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise CorpusError(name, f"these rows cannot be columns of one type each: {error}") from error
+
+
+def _array(column: Any) -> Any:
+    kind = column.type
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        flat = column.combine_chunks()
+        flat = flat.chunk(0) if isinstance(flat, pa.ChunkedArray) else flat
+        lengths = flat.value_lengths() if not pa.types.is_fixed_size_list(kind) else None
+        wide = kind.list_size if lengths is None else (lengths[0].as_py() if len(flat) else 0)
+        even = lengths is None or (lengths.null_count == 0 and bool((lengths.to_numpy() == wide).all()))
+        values = flat.flatten()
+        if even and flat.null_count == 0 and values.null_count == 0 and pa.types.is_primitive(values.type):
+            return values.to_numpy(zero_copy_only=False).reshape(len(flat), wide)
+    return column.to_numpy(zero_copy_only=False) if isinstance(column, pa.Array) else column.to_numpy()
+
+
+def _tensors(arrays: dict[str, Any], name: str | None) -> dict[str, Any]:
+    import torch
+
+    tensors = {}
+    for column, array in arrays.items():
+        if array.dtype.kind not in "biuf":
+            raise CorpusError(
+                name, f"column {column!r} holds {array.dtype}, no numbers: torch has no tensor of it; choose columns="
+            )
+        tensors[column] = torch.from_numpy(np.array(array))
+    return tensors

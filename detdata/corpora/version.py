@@ -1,0 +1,23 @@
+"""The version of a corpus: that of its files, and of their order where it is not that of their names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import xxhash
+
+from detdata.corpora.files import DataFile
+from detdata.records import canonical_json
+from detdata.versions.hash_dataset import hash_dataset
+
+
+def version_of(files: Sequence[DataFile], how: dict[str, Any]) -> str:
+    """Return the digest of files as a dataset. how: arguments of `hash_dataset`."""
+    names = [file.name if file.path is None else file.path for file in files]
+    manifest = hash_dataset(names, **how)
+    if names == sorted(names):
+        return manifest.digest
+    where = {name: at for at, name in enumerate(sorted(names))}
+    text = canonical_json(["detdata.corpus_order/1", manifest.digest, [where[name] for name in names]])
+    return f"xxh3-128:{xxhash.xxh3_128_hexdigest(text)}"
