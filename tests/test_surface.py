@@ -24,7 +24,7 @@ NAMES = {
     # dataset versions
     "HashProgress", "Manifest", "Report", "hash_dataset", "merge_manifests",
     # corpora
-    "Corpus", "open_corpus", "register_corpus_format",
+    "Corpus", "IndexProgress", "Indexed", "index_corpus", "open_corpus", "register_corpus_format",
     # errors
     "CorpusError", "CorpusUnreadable", "CorpusWarning",
     "CheckpointBroken", "CheckpointMismatch", "DatasetError", "DatasetWarning", "DetdataError", "Difference",

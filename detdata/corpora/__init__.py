@@ -5,6 +5,7 @@ Read from `opening` (which files, of which format), `corpus` (rows by number) an
 
 from __future__ import annotations
 
+from detdata.corpora.build import Indexed, IndexProgress, index_corpus
 from detdata.corpora.corpus import Corpus
 from detdata.corpora.errors import CorpusError, CorpusUnreadable, CorpusWarning
 from detdata.corpora.formats import register_corpus_format
@@ -16,7 +17,10 @@ __all__ = [
     "CorpusError",
     "CorpusUnreadable",
     "CorpusWarning",
+    "IndexProgress",
+    "Indexed",
     "Place",
+    "index_corpus",
     "open_corpus",
     "register_corpus_format",
 ]

@@ -43,7 +43,7 @@ def outline_of(
         if index is not None:
             return index.outline, index.identity
     outline, identity, digest = make(form, file, options, progress)
-    for path in _targets(candidates, file, keep):
+    for path in targets(candidates, file, keep):
         try:
             write_index(path, Index(outline, identity, digest), key)
             break
@@ -105,7 +105,8 @@ def wait_until_settled(file: DataFile) -> None:
         time.sleep(left / 1e9)
 
 
-def _targets(candidates: list[Path], file: DataFile, keep: Keep) -> list[Path]:
+def targets(candidates: list[Path], file: DataFile, keep: Keep) -> list[Path]:
+    """Return where a new index is to be stored, in the order of trying. candidates: what `places` gave."""
     beside = candidates[:1] if file.path is not None else []
     cache = candidates[len(beside) :]
     return {"auto": beside + cache, "beside": beside, "cache": cache, "no": []}[keep]

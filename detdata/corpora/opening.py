@@ -64,8 +64,9 @@ def open_corpus(
     [{'x': 3}, {'x': 1}]
     """
     files = list_files(paths, format)
-    form = _format(files, format)
-    options = _options(form, columns, seq_len, dtype, rows_per_block, format_options)
+    form, options = form_and_options(
+        files, format, columns=columns, seq_len=seq_len, dtype=dtype, rows_per_block=rows_per_block, **format_options
+    )
     entries = []
     for file in files:
         outline, identity = outline_of(form, file, options, keep=_keep(index), folder=index_folder)
@@ -83,6 +84,21 @@ def open_corpus(
         )
     skips = None if skip_list is None else read_skips(skip_list, entries)
     return Corpus(form, entries, options, cache_bytes=check_cache_bytes(cache_bytes), skips=skips)
+
+
+def form_and_options(
+    files: Sequence[DataFile],
+    format: str | Format | None,
+    *,
+    columns: Sequence[str] | None = None,
+    seq_len: int | None = None,
+    dtype: str | None = None,
+    rows_per_block: int | None = None,
+    **extra: Any,
+) -> tuple[Format, Options]:
+    """Return the one format of these files, and what was asked of it. Raises CorpusError, ValueError, TypeError."""
+    form = _format(files, format)
+    return form, _options(form, columns, seq_len, dtype, rows_per_block, extra)
 
 
 def list_files(paths: Paths, format: str | Format | None) -> list[DataFile]:

@@ -1,0 +1,180 @@
+"""Indexes of many files at once, by several processes, each stored as soon as it is made."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Any
+
+from detdata.checks import as_int
+from detdata.corpora.errors import CorpusError
+from detdata.corpora.files import DataFile
+from detdata.corpora.index_file import Index, index_key, places, write_index
+from detdata.corpora.indexing import Keep, make, targets, usable
+from detdata.corpora.opening import Paths, form_and_options, list_files
+from detdata.corpora.protocol import Format, Options
+
+_POLL = 0.1  # seconds between looks at how far the processes are
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """What became of one file. name: of the file. rows: it has. made: whether its index was made now, and did not hold.
+
+    index: where the index lies, or None for a format that needs none.
+
+    >>> Indexed("a.parquet", 1000, made=False, index=None).rows
+    1000
+    """
+
+    name: str
+    rows: int
+    made: bool
+    index: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class IndexProgress:
+    """How far it is. bytes and total_bytes: of the files whose indexes are made now."""
+
+    files: int
+    total_files: int
+    bytes: int
+    total_bytes: int
+
+
+def index_corpus(
+    paths: Paths,
+    format: str | Format | None = None,
+    *,
+    workers: int | None = None,
+    index: Keep = "auto",
+    index_folder: str | os.PathLike[str] | None = None,
+    progress: Callable[[IndexProgress], None] | None = None,
+    **options: Any,
+) -> list[Indexed]:
+    """Make the index of each file of a corpus that needs one and has none that holds; returns what became of each.
+
+    paths, format, index, index_folder and options (seq_len, dtype, rows_per_block, the format's own) are those of
+    `open_corpus`, and must be the same there. workers: processes, by default one for each core. progress: called with
+    an IndexProgress now and then. An index that was stored stays when a later file is broken or the work is stopped.
+    Raises CorpusError; OSError where an index can be stored nowhere. Cost: each file is read once.
+
+    >>> import pathlib, tempfile
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "a.jsonl"
+    >>> _ = file.write_text('{"x": 1}\\n')
+    >>> [(done.rows, done.made) for done in index_corpus(file) + index_corpus(file)]
+    [(1, True), (1, False)]
+    """
+    files = list_files(paths, format)
+    form, opts = form_and_options(files, format, **options)
+    many = min(len(files), as_int(workers, "workers", low=1, high=1024) if workers is not None else _cores())
+    if not form.scans:
+        return [Indexed(file.name, form.outline(file, opts).rows, made=False, index=None) for file in files]
+    sizes = [file.identity().size for file in files]
+    meter = _Meter(progress, len(files), sum(sizes))
+    if many == 1:
+        return _in_order(files, form, opts, index, index_folder, meter)
+    context = multiprocessing.get_context("spawn")  # never a copy of whatever threads and locks this process has
+    counter = context.Value("q", 0)
+    with ProcessPoolExecutor(many, context, initializer=_start, initargs=(counter,)) as pool:
+        jobs = [pool.submit(_one, file, form, opts, index, index_folder) for file in files]
+        try:
+            return _gather(jobs, meter, lambda: int(counter.value))
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def _in_order(
+    files: Sequence[DataFile],
+    form: Format,
+    options: Options,
+    keep: Keep,
+    folder: str | os.PathLike[str] | None,
+    meter: _Meter,
+) -> list[Indexed]:
+    done = []
+    for file in files:
+        done.append(index_file(file, form, options, keep, folder, meter.add))
+        meter.tell(len(done), meter.bytes)
+    return done
+
+
+def index_file(
+    file: DataFile,
+    form: Format,
+    options: Options,
+    keep: Keep,
+    folder: str | os.PathLike[str] | None,
+    progress: Callable[[int], None] | None = None,
+) -> Indexed:
+    """Make the index of one file if there is none that holds, and store it. Raises CorpusError, OSError."""
+    key = index_key(form, options)
+    candidates = places(file, key, folder)
+    for path in candidates:
+        held = usable(path, file, key)
+        if held is not None:
+            return Indexed(file.name, held.outline.rows, made=False, index=str(path))
+    outline, identity, digest = make(form, file, options, progress)
+    trouble: OSError | None = None
+    for path in targets(candidates, file, keep):
+        try:
+            write_index(path, Index(outline, identity, digest), key)
+        except OSError as error:
+            trouble = error
+        else:
+            return Indexed(file.name, outline.rows, made=True, index=str(path))
+    raise CorpusError(
+        file.name,
+        f"its index can be stored nowhere ({'no place was allowed' if trouble is None else trouble}); name a folder "
+        "that can be written to: index_folder=, on the command line --index-folder",
+    )
+
+
+class _Meter:
+    def __init__(self, progress: Callable[[IndexProgress], None] | None, files: int, size: int) -> None:
+        self._progress, self._files, self._size = progress, files, size
+        self._done = 0
+        self.bytes = 0
+
+    def add(self, size: int) -> None:
+        self.tell(self._done, self.bytes + size)
+
+    def tell(self, files: int, size: int) -> None:
+        self._done, self.bytes = files, size
+        if self._progress is not None:
+            self._progress(IndexProgress(files, self._files, size, self._size))
+
+
+def _gather(jobs: Sequence[Future[Indexed]], meter: _Meter, read: Callable[[], int]) -> list[Indexed]:
+    left: Iterable[Future[Indexed]] = jobs
+    while left:
+        done, left = wait(left, timeout=_POLL, return_when="FIRST_EXCEPTION")
+        meter.tell(sum(job.done() for job in jobs), read())
+        for job in done:
+            job.result()  # an error ends it all
+    return [job.result() for job in jobs]
+
+
+_counter: Any = None  # of a process that makes indexes: bytes that all of them have read
+
+
+def _start(counter: Any) -> None:
+    global _counter  # noqa: PLW0603 - it cannot be an argument: it is shared memory, which only a start hands over
+    _counter = counter
+
+
+def _one(file: DataFile, form: Format, options: Options, keep: Keep, folder: str | os.PathLike[str] | None) -> Indexed:
+    def add(size: int) -> None:
+        with _counter.get_lock():
+            _counter.value += size
+
+    return index_file(file, form, options, keep, folder, add)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
