@@ -24,7 +24,7 @@ NAMES = {
     # dataset versions
     "HashProgress", "Manifest", "Report", "hash_dataset", "merge_manifests",
     # corpora
-    "Corpus", "IndexProgress", "Indexed", "index_corpus", "open_corpus", "register_corpus_format",
+    "Converted", "Corpus", "IndexProgress", "Indexed", "convert_corpus", "index_corpus", "open_corpus", "register_corpus_format",
     # errors
     "CorpusError", "CorpusUnreadable", "CorpusWarning",
     "CheckpointBroken", "CheckpointMismatch", "DatasetError", "DatasetWarning", "DetdataError", "Difference",
@@ -46,6 +46,14 @@ COMMANDS = {
         "--piece-size", "--quick", "--quiet", "--summary", "--symlinks", "--workers", "-a", "-h", "-q", "OLD", "NEW",
     },
     "detdata merge": {"--help", "--json", "--output", "--quiet", "-h", "-o", "-q", "PARTS"},
+    "detdata index": {
+        "--check", "--dtype", "--format", "--help", "--in", "--index-folder", "--json", "--quiet", "--rows-per-block",
+        "--seq-len", "--set", "--skip-list", "--workers", "-h", "-q", "PATHS",
+    },
+    "detdata convert": {
+        "--columns", "--dtype", "--format", "--help", "--index-folder", "--json", "--json-column", "--output",
+        "--part-size", "--quiet", "--rows-per-batch", "--rows-per-block", "--seq-len", "--set", "-h", "-o", "-q", "PATHS",
+    },
     "detdata ckpt": {"--help", "-h"},
     "detdata ckpt list": {"--help", "--json", "--quick", "--quiet", "-h", "-q", "ROOT"},
     "detdata ckpt show": {"--help", "--json", "--quiet", "--tensors", "-h", "-q", "PATH"},

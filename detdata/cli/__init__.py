@@ -11,6 +11,7 @@ import click
 import detdata
 from detdata.cli.checkpoints import ckpt
 from detdata.cli.codes import INTERRUPTED
+from detdata.cli.corpora import convert, index
 from detdata.cli.dataset import diff, hash_, merge, verify
 from detdata.cli.demo import demo
 from detdata.cli.output import take_any_text
@@ -42,5 +43,5 @@ def main() -> None:
     """Exact data order for training: a resumed run is bit for bit the run that was never interrupted."""
 
 
-for command in (hash_, verify, diff, merge, ckpt, demo):
+for command in (hash_, verify, diff, merge, index, convert, ckpt, demo):
     main.add_command(command)

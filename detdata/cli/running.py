@@ -32,7 +32,7 @@ def means(options: dict[str, Any], exclude_files: tuple[str, ...] = ()) -> Itera
         raise ArgumentValueError("--no-cache: not together with --quick or --cache")
     cache = None if options["no_cache"] else default_folder() if given is None else given
     before = _digests(cache)
-    with bar(not (options["quiet"] or options["as_json"]) and _is_terminal()) as progress:
+    with bar(not (options["quiet"] or options["as_json"]) and is_terminal()) as progress:
         try:
             yield Means(
                 cache=cache,
@@ -46,7 +46,8 @@ def means(options: dict[str, Any], exclude_files: tuple[str, ...] = ()) -> Itera
             raise
 
 
-def _is_terminal() -> bool:
+def is_terminal() -> bool:
+    """Return whether progress can be drawn on stderr."""
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return sys.stderr is not None and sys.stderr.isatty() and not plain  # None: closed
 

@@ -6,6 +6,7 @@ Read from `opening` (which files, of which format), `corpus` (rows by number) an
 from __future__ import annotations
 
 from detdata.corpora.build import Indexed, IndexProgress, index_corpus
+from detdata.corpora.convert import Converted, convert_corpus
 from detdata.corpora.corpus import Corpus
 from detdata.corpora.errors import CorpusError, CorpusUnreadable, CorpusWarning
 from detdata.corpora.formats import register_corpus_format
@@ -13,6 +14,7 @@ from detdata.corpora.layout import Place
 from detdata.corpora.opening import open_corpus
 
 __all__ = [
+    "Converted",
     "Corpus",
     "CorpusError",
     "CorpusUnreadable",
@@ -20,6 +22,7 @@ __all__ = [
     "IndexProgress",
     "Indexed",
     "Place",
+    "convert_corpus",
     "index_corpus",
     "open_corpus",
     "register_corpus_format",

@@ -38,7 +38,11 @@ class Indexed:
 
 @dataclass(frozen=True, slots=True)
 class IndexProgress:
-    """How far it is. bytes and total_bytes: of the files whose indexes are made now."""
+    """How far it is. bytes: read so far, of total_bytes that all files have.
+
+    >>> IndexProgress(files=1, total_files=2, bytes=10, total_bytes=20).files
+    1
+    """
 
     files: int
     total_files: int

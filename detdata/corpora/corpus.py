@@ -96,6 +96,11 @@ class Corpus:
         return tuple(entry.file.name for entry in self._entries)
 
     @property
+    def entries(self) -> tuple[Entry, ...]:
+        """Its files with their outlines."""
+        return self._entries
+
+    @property
     def block_sizes(self) -> Int64Array:
         """Rows of each block, int64[blocks], in the order of rows: what `BlockShuffle` takes."""
         return self._layout.block_sizes

@@ -121,7 +121,10 @@ def list_files(paths: Paths, format: str | Format | None) -> list[DataFile]:
 def _expand(path: str, format: str | Format | None) -> list[DataFile]:
     if os.path.isdir(path):
         inside = sorted(_below(path), key=os.fsencode)
-        known = [name for name in inside if format is not None or name_for(name) is not None]
+        known = [name for name in inside if name_for(name) is not None]
+        if format is not None:  # files of that format, and whatever lies there only if their names say nothing
+            wanted = (format if isinstance(format, str) else format.name).partition(".")[0]
+            known = [name for name in known if str(name_for(name)).partition(".")[0] == wanted] or inside
         if not known:
             raise CorpusError(path, f"holds no file of a known format ({', '.join(names())}); name one: format=")
         return [LocalFile(name) for name in known]
