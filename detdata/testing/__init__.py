@@ -1,4 +1,4 @@
-"""Suites that prove your own orders: subclass one in a pytest module, and its laws become your tests.
+"""Suites that prove your own orders and formats: subclass one in a pytest module, and its laws become your tests.
 
 >>> from detdata import Shuffle
 >>> class TestMine(OrderSuite):
@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from detdata.testing.corpora import CorpusSuite
 from detdata.testing.orders import OrderSuite
 
-__all__ = ["OrderSuite"]
+__all__ = ["CorpusSuite", "OrderSuite"]
