@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -30,6 +31,12 @@ def columns_of(asked: Columns, groups: Iterable[tuple[Rows, Int64Array, Int64Arr
     """
     if asked.kind not in get_args(Kind):
         raise ArgumentValueError(f"kind must be one of {', '.join(get_args(Kind))}; got {asked.kind!r}")
+    every = iter(groups)
+    first = next(every, None)
+    groups = every if first is None else chain((first,), every)
+    if asked.kind != "arrow" and first is not None and getattr(first[0], "arrays", None) is not None:
+        arrays = _gathered(asked.rows, groups)
+        return arrays if asked.kind == "numpy" else _tensors(arrays, name)
     parts: list[Any] = []
     plain: list[Any] = [None] * asked.rows
     order: list[Int64Array] = []
@@ -46,6 +53,17 @@ def columns_of(asked: Columns, groups: Iterable[tuple[Rows, Int64Array, Int64Arr
         return table
     arrays = {column: _array(table.column(column)) for column in table.column_names}
     return arrays if asked.kind == "numpy" else _tensors(arrays, name)
+
+
+def _gathered(count: int, groups: Iterable[tuple[Any, Int64Array, Int64Array]]) -> dict[str, Any]:
+    """Return the arrays of rows that are arrays already, each copied once to its place."""
+    columns: dict[str, Any] = {}
+    for rows, places, local in groups:
+        for column, part in rows.arrays(local).items():
+            if column not in columns:
+                columns[column] = np.empty((count, *part.shape[1:]), part.dtype)
+            columns[column][places] = part
+    return columns
 
 
 def _joined(parts: list[Any], order: list[Int64Array]) -> Any:
@@ -89,9 +107,9 @@ def _tensors(arrays: dict[str, Any], name: str | None) -> dict[str, Any]:
 
     tensors = {}
     for column, array in arrays.items():
-        if array.dtype.kind not in "biuf":
+        if array.dtype.kind not in "biufc":
             raise CorpusError(
                 name, f"column {column!r} holds {array.dtype}, no numbers: torch has no tensor of it; choose columns="
             )
-        tensors[column] = torch.from_numpy(np.array(array))
+        tensors[column] = torch.from_numpy(array if array.flags.owndata and array.flags.writeable else np.array(array))
     return tensors

@@ -73,7 +73,11 @@ class Outline:
 
 
 class Rows(Protocol):
-    """The rows of one block, as they are asked for. Valid as long as somebody holds it."""
+    """The rows of one block, as they are asked for. Valid as long as somebody holds it.
+
+    Rows that are arrays of one shape may also have `arrays(rows: int64[n])`, which gives {column: array of n rows}, a
+    copy: NumPy and torch columns are then made of that, without Arrow.
+    """
 
     def take(self, rows: Sequence[int]) -> list[Any]:
         """Return these rows, numbered from 0 in the block, in any order and as often as asked: dicts by default.
