@@ -15,7 +15,7 @@ from detdata.corpora.marks import LONGEST_ROW, Marks
 from detdata.corpora.protocol import Buffer, Outline, Progress
 
 BOM = b"\xef\xbb\xbf"
-_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _READ = 1 << 20  # bytes read at a time
 _PIECE = 1 << 17  # bytes searched at a time: they and what is made of them stay in the cache of a core
 LINE_END = 10
@@ -60,7 +60,7 @@ def text_pieces(chunks: Iterable[Buffer], name: str) -> tuple[int, Iterator[Buff
         head += bytes(part)
         if len(head) >= len(BOM):
             break
-    if head.startswith(_UTF_16):
+    if head.startswith(UTF_16):
         raise CorpusError(name, "is UTF-16, and UTF-8 is expected; convert it, for example by iconv")
     base = len(BOM) if head.startswith(BOM) else 0
     return base, _cut(chain((memoryview(head)[base:],), parts))
