@@ -19,6 +19,7 @@ from detdata.checks import as_int, as_seed, as_version, brief
 from detdata.errors import ArgumentTypeError, ArgumentValueError, DetdataError, StateMismatch
 from detdata.keys import fold
 from detdata.loader_state import FORMAT, Saved, compare, compare_step, continued, read_state, seed_of
+from detdata.look_ahead import LookAhead, look_ahead
 from detdata.plans import Batch, Plan
 from detdata.plans.batch import check_division
 from detdata.plans.plan import MAX_STEP
@@ -103,6 +104,8 @@ class Loader:
             num_workers=as_int(num_workers, "num_workers"),
             **{"generator": self._generator, **dataloader_kwargs, "collate_fn": as_is},
         )
+        workers = self._torch_loader.num_workers
+        self._requests.ahead = look_ahead(dataset, workers, workers * (self._torch_loader.prefetch_factor or 1))
 
     @property
     def dataset(self) -> Any:
@@ -130,6 +133,19 @@ class Loader:
             return None
         step, micro = self._last
         return self.plan.shard(step, self.topology.rank, self.topology.world_size, micro, self.micro_steps)
+
+    @property
+    def blocks_loaded(self) -> int | None:
+        """Blocks of a corpus that were loaded (decoded) for this loader so far, in all its processes.
+
+        Over an epoch, divided by the corpus's blocks, this is how often a block is decoded. None where it is not known:
+        the dataset is no corpus, it loads no blocks, or the workers have no folder to share them in. With
+        num_workers=0 it is what the dataset itself counts.
+        """
+        if self._torch_loader.num_workers == 0:
+            loaded: int | None = getattr(self.dataset, "blocks_loaded", None)
+            return loaded
+        return None if self._requests.ahead is None else self._requests.ahead.blocks_loaded
 
     def __len__(self) -> int:
         """Micro-batches of this rank in the whole current epoch, however many of them are done."""
@@ -273,6 +289,7 @@ class _Requests(Sampler[Request]):
     def __init__(self, topology: Topology, micro_steps: int) -> None:
         self.topology = topology
         self.micro_steps = micro_steps
+        self.ahead: LookAhead | None = None
         self._aim: tuple[Plan, tuple[int, int], int, deque[tuple[int, int]]] | None = None
 
     def aim(self, plan: Plan, start: tuple[int, int], stop: int) -> deque[tuple[int, int]]:
@@ -285,9 +302,15 @@ class _Requests(Sampler[Request]):
         if self._aim is None:
             return
         plan, start, stop, handed = self._aim
-        for part in parts(plan, start, stop, self.topology.rank, self.topology.world_size, self.micro_steps):
+        mine = parts(plan, start, stop, self.topology.rank, self.topology.world_size, self.micro_steps)
+        if self.ahead is None:
+            for part in mine:
+                handed.append((part.step, part.micro_step))
+                yield pack(part)
+            return
+        for part, notice in self.ahead.walk(mine):
             handed.append((part.step, part.micro_step))
-            yield pack(part)
+            yield pack(part, notice)
 
 
 def _check_dataset(dataset: Any, plan: Plan) -> None:

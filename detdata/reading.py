@@ -14,6 +14,7 @@ from torch.utils.data import get_worker_info
 
 from detdata.arrays import Int64Array
 from detdata.keys import fold, sample_seeds
+from detdata.look_ahead import Notice
 from detdata.plans.shards import Part
 from detdata.seeding import NoSample, seed_found, seed_global, set_address, was_asked, watch
 from detdata.streams import (
@@ -30,20 +31,21 @@ Randomness: TypeAlias = Literal["sample", "batch", "off"]
 Collate: TypeAlias = Callable[[list[Any]], Any]
 
 
-# A part as it travels to a worker, step, micro step, ids, epochs: a plain tuple with the arrays as bytes, because a
-# pickled array or class costs 20 µs, more than everything else that is done for a batch with randomness="off".
-Request: TypeAlias = tuple[int, int, bytes, bytes | int]
+# A part as it travels to a worker, step, micro step, ids, epochs, and news of later ones if there are any: a plain
+# tuple with the arrays as bytes, because a pickled array or class costs 20 µs, more than everything else that is done
+# for a batch with randomness="off".
+Request: TypeAlias = tuple[int, int, bytes, bytes | int, Notice | None]
 
 
-def pack(part: Part) -> Request:
+def pack(part: Part, notice: Notice | None = None) -> Request:
     """Return the request for a part."""
     epochs = part.epochs if isinstance(part.epochs, int) else part.epochs.tobytes()
-    return part.step, part.micro_step, part.ids.tobytes(), epochs
+    return part.step, part.micro_step, part.ids.tobytes(), epochs, notice
 
 
 def unpack(request: Request) -> Part:
     """Return the part that is requested; its arrays are read-only."""
-    step, micro_step, ids, epochs = request
+    step, micro_step, ids, epochs, _ = request
     return Part(
         step,
         micro_step,
@@ -79,11 +81,13 @@ class Reader:
 
     def __getitems__(self, request: Request) -> Any:
         """Read a micro-batch. In the training process the global random state is put back after."""
-        part = unpack(request)
+        part, notice = unpack(request), request[-1]
+        if self._held is None and self.randomness != "off":
+            self._held = find_streams([self.dataset, self.collate])
+        if notice is not None:
+            self.dataset.expect(notice)
         if self.randomness == "off":
             return self.collate(self._read_plain(part))
-        if self._held is None:
-            self._held = find_streams([self.dataset, self.collate])
         state = save_global() if get_worker_info() is None else None
         batch_seed = fold("detdata.batch/1", self.seed, part.step, part.micro_step, self.rank)
         try:

@@ -21,6 +21,7 @@ LAYERS = [
     ("permutation",),
     ("orders",),
     ("plans",),
+    ("look_ahead",),
     ("topology",),
     ("rows",),
     ("versions",),

@@ -1,10 +1,10 @@
-"""Decoded blocks of one process: the most recently used ones, up to a number of bytes."""
+"""Decoded blocks of one process, up to a number of bytes: those that will be needed, and those used last."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from detdata.corpora.protocol import Rows
@@ -15,7 +15,10 @@ _LEAST = 4096  # bytes that a block counts for at least: views of a mapping cost
 class BlockCache:
     """Blocks by number. limit: bytes of all that are held; one that is larger than that is held alone.
 
-    Threads may share it; a block that several ask for at once is loaded once. Not for use after a fork: make a new one.
+    What must go is the least recently used of the blocks that are not known to be needed; if all are, the one that is
+    needed last, even if it is the newcomer: so a cache that is too small keeps some blocks for good, and does not
+    lose each just before its turn. Threads may share it; a block that several ask for at once is loaded once. Not for
+    use after a fork: make a new one.
 
     >>> cache = BlockCache(10_000)
     >>> cache.get(7, lambda: (b"abc", "rows of block 7"))
@@ -26,7 +29,8 @@ class BlockCache:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.loads = 0  # how often a block was loaded, which over an epoch tells the decode factor
+        self.loads = 0
+        self._needed: dict[int, int] = {}
         self._held: OrderedDict[int, tuple[Rows, int]] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
@@ -62,11 +66,42 @@ class BlockCache:
                 del self._loading[block]
             mine.set()
 
+    def need(self, blocks: Iterable[tuple[int, int]]) -> None:
+        """Note blocks that will be needed: (block, when), where a larger number is later."""
+        with self._lock:
+            self._needed.update(blocks)
+
+    def done(self, blocks: Iterable[int] | None) -> None:
+        """Note blocks that are not needed any more (None: any). They are held until there is need of their room."""
+        with self._lock:
+            for block in list(self._needed) if blocks is None else blocks:
+                self._needed.pop(block, None)
+
+    def forget(self, blocks: Iterable[int]) -> None:
+        """Let go of blocks, if they are held."""
+        with self._lock:
+            for block in blocks:
+                self._bytes -= self._held.pop(block, (None, 0))[1]
+
+    def has_room(self, size: int, when: int) -> bool:
+        """Whether a block of `size` bytes, needed at `when`, would be held without losing one that is needed before."""
+        with self._lock:
+            if self._bytes + size <= self.limit:
+                return True
+            return any(self._needed.get(block, when + 1) > when for block in self._held)
+
     def _put(self, block: int, rows: Rows, size: int) -> None:
         with self._lock:
             self.loads += 1
             self._held[block] = (rows, size)
             self._bytes += size
             while self._bytes > self.limit and len(self._held) > 1:
-                _, (_, freed) = self._held.popitem(last=False)
+                _, freed = self._held.pop(self._least())
                 self._bytes -= freed
+
+    def _least(self) -> int:
+        needed = self._needed
+        for block in self._held:
+            if block not in needed:
+                return block
+        return max(self._held, key=needed.__getitem__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, final
@@ -13,16 +14,17 @@ import numpy as np
 
 from detdata.arrays import Int64Array, as_int64
 from detdata.checks import as_int
-from detdata.corpora.cache import BlockCache
 from detdata.corpora.columns import Columns, columns_of
-from detdata.corpora.costs import CostNote
+from detdata.corpora.costs import CostNote, cost_of
 from detdata.corpora.errors import CorpusUnreadable
+from detdata.corpora.expecting import Blocks
 from detdata.corpora.files import DataFile, Identity
 from detdata.corpora.layout import Layout, Place
 from detdata.corpora.protocol import Buffer, Format, Options, Outline, Rows, Shard
 from detdata.corpora.skips import Skips
 from detdata.corpora.version import version_of
 from detdata.errors import ArgumentTypeError, ArgumentValueError, OutOfRange
+from detdata.look_ahead import Notice
 
 _OPEN_SHARDS = 64  # files that are open at a time in a process
 _CHUNK = 1024  # rows that `read` makes at a time
@@ -62,6 +64,7 @@ class Corpus:
         cache_bytes: int,
         skips: Skips | None = None,
         maps: tuple[Callable[[Any], Any], ...] = (),
+        name: str | None = None,
     ) -> None:
         self._form = form
         self._entries = tuple(entries)
@@ -70,11 +73,12 @@ class Corpus:
         self._skips = skips
         self._maps = maps
         self._layout = Layout.of([entry.outline.block_sizes for entry in self._entries])
-        self._opened = _Opened(cache_bytes)
-        self._note = CostNote(form.random, self._layout)
+        self._name = os.urandom(8).hex() if name is None else name  # of this one among those that share a folder
+        self._note = CostNote(cost_of(form, [entry.outline for entry in self._entries]), self._layout)
+        self._opened = self._open()
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
-        state = (self._form, self._entries, self._options, self._cache_bytes, self._skips, self._maps)
+        state = (self._form, self._entries, self._options, self._cache_bytes, self._skips, self._maps, self._name)
         return _rebuild, state
 
     def __repr__(self) -> str:
@@ -107,8 +111,8 @@ class Corpus:
 
     @property
     def blocks_loaded(self) -> int:
-        """How many blocks this process has loaded so far."""
-        return self._process().cache.loads
+        """How many blocks this process has loaded so far; of a Loader's workers, ask the Loader."""
+        return self._process().blocks.loads
 
     def locate(self, row: int) -> Place:
         """Return where a row lies: (file, block of the file, row of the block). O(log blocks).
@@ -121,6 +125,18 @@ class Corpus:
     def blocks_of(self, rows: Any) -> Int64Array:
         """Return the block of each row, counted over all files; int64[n]. O(n log blocks)."""
         return self._layout.blocks_of(self._filled(as_int64(rows, "rows", below=len(self), what="row")))
+
+    def expect(self, notice: Notice) -> bool:
+        """Take note of what will be needed, in the process that reads: a Loader calls this, see `detdata.look_ahead`.
+
+        Returns whether that is of any use here: not where blocks are mapped, nor for several workers where loading a
+        block decodes nothing, so that each may as well read it itself.
+        """
+        of_use = self._form.keeps and (notice.readers < 2 or getattr(self._form, "shares", True))
+        if of_use:
+            opened = self._process()
+            opened.blocks.expect(opened, notice)
+        return of_use
 
     def __getitem__(self, row: Any) -> Any:
         """Return a row, or the list of rows of a slice. Negative numbers count from the end, as in a list."""
@@ -230,7 +246,7 @@ class Corpus:
     def _take_one(self, row: int) -> Any:
         block = int(self._layout.block_edges.searchsorted(row, side="right")) - 1
         local = row - int(self._layout.block_edges[block])
-        return self._mapped(self._rows(block).take((local,)))[0]
+        return self._mapped(self._rows(block, 1).take((local,)))[0]
 
     def _groups(self, wanted: Int64Array) -> Iterator[tuple[Rows, Int64Array, Int64Array]]:
         """Yield (rows of a block, places in `wanted`, rows of the block at these places) for each block."""
@@ -241,7 +257,7 @@ class Corpus:
         cuts = np.flatnonzero(np.diff(found, prepend=-1)).tolist()
         for begin, end in pairwise([*cuts, wanted.size]):
             places = by_block[begin:end]
-            yield self._rows(int(found[begin])), places, local[places]
+            yield self._rows(int(found[begin]), end - begin), places, local[places]
 
     def _read(self, begin: int, end: int) -> Iterator[Any]:
         while begin < end:
@@ -251,57 +267,83 @@ class Corpus:
             chunk = min(chunk, int(edges[block + 1]))
             if self._skips is None:
                 first = begin - int(edges[block])
-                yield from self._mapped(self._rows(block, forward=True).take(range(first, first + chunk - begin)))
+                yield from self._mapped(self._rows(block).take(range(first, first + chunk - begin)))
             else:
                 yield from self.take(np.arange(begin, chunk))
             begin = chunk
 
-    def _rows(self, block: int, *, forward: bool = False) -> Rows:
+    def _rows(self, block: int, asked: int = 0) -> Rows:
+        """Return the rows of a block. asked: how many of them are asked for by their numbers; 0: reading forward."""
         opened = self._process()
-        if not forward and self._note.text is not None:
-            self._note.count(opened.cache.loads)
-        rows = opened.cache.get(block, lambda: self._load(opened, block))
+        if asked and self._note.text is not None:
+            self._count(opened.blocks, asked)
+        rows = opened.blocks.rows(opened, block)
         if not self._form.keeps:  # a view of a mapping: the file may have changed since the view was made
-            file, _ = self._layout.in_file(block)
-            _check(opened.files[file], self._entries[file].identity)
+            opened.check(block)
         return rows
 
-    def _load(self, opened: _Opened, block: int) -> tuple[Buffer, Rows]:
-        file, at = self._layout.in_file(block)
-        entry = self._entries[file]
-        shard = opened.shard(file, entry, self._form, self._options)
-        source = opened.files[file]
-        _check(source, entry.identity)
-        buffer = shard.load(at)
-        _check(source, entry.identity)
-        return buffer, shard.view(at, buffer)
+    def _count(self, blocks: Blocks, asked: int) -> None:
+        if blocks.told:
+            self._note.count_used(asked * blocks.readers, blocks.past)
+        else:
+            self._note.count(blocks.loads)
 
     def _process(self) -> _Opened:
         if self._opened.pid != os.getpid():
-            self._opened = _Opened(self._cache_bytes)
+            self._opened = self._open()
         return self._opened
+
+    def _open(self) -> _Opened:
+        return _Opened(self._form, self._entries, self._options, self._layout, Blocks(self._cache_bytes, self._name))
 
 
 class _Opened:
-    """What one process has open and holds."""
+    """What one process has open, and the blocks that it holds."""
 
-    def __init__(self, cache_bytes: int) -> None:
+    def __init__(
+        self, form: Format, entries: tuple[Entry, ...], options: Options, layout: Layout, blocks: Blocks
+    ) -> None:
         self.pid = os.getpid()
-        self.cache = BlockCache(cache_bytes)
-        self.files: dict[int, DataFile] = {}
-        self._shards: OrderedDict[int, Shard] = OrderedDict()
+        self.blocks = blocks
+        self._form = form
+        self._entries = entries
+        self._options = options
+        self._layout = layout
+        self._shards: OrderedDict[int, tuple[Shard, DataFile]] = OrderedDict()
 
-    def shard(self, number: int, entry: Entry, form: Format, options: Options) -> Shard:
-        shard = self._shards.get(number)
-        if shard is None:
+    def load(self, block: int) -> Buffer:
+        """Return a block as one buffer, of a file that has not changed before or meanwhile."""
+        number, at = self._layout.in_file(block)
+        shard, file = self._shard(number)
+        identity = self._entries[number].identity
+        _check(file, identity)
+        buffer = shard.load(at)
+        _check(file, identity)
+        return buffer
+
+    def view(self, block: int, buffer: Buffer) -> Rows:
+        """Return the rows of a block that was loaded, here or elsewhere."""
+        number, at = self._layout.in_file(block)
+        return self._shard(number)[0].view(at, buffer)
+
+    def check(self, block: int) -> None:
+        """Raise CorpusUnreadable if the file of a block has changed."""
+        number, _ = self._layout.in_file(block)
+        _check(self._shard(number)[1], self._entries[number].identity)
+
+    def _shard(self, number: int) -> tuple[Shard, DataFile]:
+        held = self._shards.get(number)
+        if held is None:
+            entry = self._entries[number]
             file = entry.file.fresh()
-            file.read(0, min(1, entry.identity.size))  # opened: from here on it is one and the same file
-            self.files[number] = file
+            if file.path is not None:
+                file.read(0, min(1, entry.identity.size))  # opened: from here on it is one and the same file
             _check(file, entry.identity)
-            shard = self._shards[number] = form.open(file, entry.outline, options)
+            held = self._shards[number] = self._form.open(file, entry.outline, self._options), file
             while len(self._shards) > _OPEN_SHARDS:
-                self._shards.popitem(last=False)  # closed when nobody reads it any more
-        return shard
+                with suppress(KeyError):  # another thread was faster
+                    self._shards.popitem(last=False)  # closed when nobody reads it any more
+        return held
 
 
 def _check(file: DataFile, expected: Identity) -> None:
@@ -322,8 +364,9 @@ def _rebuild(
     cache_bytes: int,
     skips: Skips | None,
     maps: tuple[Callable[[Any], Any], ...],
+    name: str,
 ) -> Corpus:
-    return Corpus(form, entries, options, cache_bytes=cache_bytes, skips=skips, maps=maps)
+    return Corpus(form, entries, options, cache_bytes=cache_bytes, skips=skips, maps=maps, name=name)
 
 
 def check_cache_bytes(value: object) -> int:
