@@ -84,7 +84,7 @@ def _from_rows(rows: list[Any], name: str | None) -> Any:
         names.update(dict.fromkeys(row))
     try:
         return pa.table({column: pa.array([row.get(column) for row in rows]) for column in names})
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:  # of text: no UTF-8
         raise CorpusError(name, f"these rows cannot be columns of one type each: {error}") from error
 
 
