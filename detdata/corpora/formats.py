@@ -7,20 +7,20 @@ from importlib import import_module
 from detdata.corpora.protocol import Format
 from detdata.errors import ArgumentTypeError, ArgumentValueError
 
-# name: (module, class, endings). The endings stand here too, so that finding a format imports none of the others.
+# name: (module, maker, endings). The endings stand here too, so that finding a format imports none of the others.
 _OURS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "arrow": ("detdata.corpora.arrow", "Arrow", (".arrow", ".feather", ".ipc")),
     "csv": ("detdata.corpora.csv", "Csv", (".csv", ".tsv")),
     "jsonl": ("detdata.corpora.jsonl", "JsonLines", (".jsonl", ".ndjson", ".jsonlines")),
-    "jsonl.gz": ("detdata.corpora.packed", "JsonLinesGz", (".jsonl.gz", ".ndjson.gz", ".jsonlines.gz", ".json.gz")),
-    "jsonl.zst": ("detdata.corpora.packed", "JsonLinesZst", (".jsonl.zst", ".ndjson.zst", ".jsonlines.zst")),
+    "jsonl.gz": ("detdata.corpora.packed", "jsonl_gz", (".jsonl.gz", ".ndjson.gz", ".jsonlines.gz", ".json.gz")),
+    "jsonl.zst": ("detdata.corpora.packed", "jsonl_zst", (".jsonl.zst", ".ndjson.zst", ".jsonlines.zst")),
     "megatron": ("detdata.corpora.megatron", "Megatron", (".idx",)),
     "npy": ("detdata.corpora.npy", "Npy", (".npy",)),
     "parquet": ("detdata.corpora.parquet", "Parquet", (".parquet", ".pq")),
     "tar": ("detdata.corpora.tar", "Tar", (".tar",)),
     "text": ("detdata.corpora.text", "Text", (".txt", ".text")),
-    "text.gz": ("detdata.corpora.packed", "TextGz", (".txt.gz", ".text.gz")),
-    "text.zst": ("detdata.corpora.packed", "TextZst", (".txt.zst", ".text.zst")),
+    "text.gz": ("detdata.corpora.packed", "text_gz", (".txt.gz", ".text.gz")),
+    "text.zst": ("detdata.corpora.packed", "text_zst", (".txt.zst", ".text.zst")),
     "tokens": ("detdata.corpora.tokens", "Tokens", (".bin",)),
 }
 _FOREIGN: dict[str, Format] = {}

@@ -46,11 +46,23 @@ def outline_of_chunks(
     >>> found.block_sizes.tolist(), found.arrays["starts"].tolist()
     ([1, 1], [0, 9, 11])
     """
-    base, pieces = text_pieces(chunks, name)
+    base, found = row_starts(chunks, name, blank_rows=blank_rows)
     marks, end = Marks(base, rows_per_block), base
-    for starts, end in _row_starts(pieces, base, name, blank_rows):
+    for starts, end in found:
         marks.add(starts, end)
     return marks.outline(end, name)
+
+
+def row_starts(
+    chunks: Iterable[Buffer], name: str, *, blank_rows: bool
+) -> tuple[int, Iterator[tuple[Int64Array, int]]]:
+    """Return (byte at which the text begins, its rows). Arguments and errors are those of `outline_of_chunks`.
+
+    The rows come as (int64[n], bytes at which the next ones begin; byte before which no further one begins). A row
+    comes when its line ends. At last comes the end of the text.
+    """
+    base, pieces = text_pieces(chunks, name)
+    return base, _row_starts(pieces, base, name, blank_rows)
 
 
 def text_pieces(chunks: Iterable[Buffer], name: str) -> tuple[int, Iterator[Buffer]]:
@@ -74,10 +86,6 @@ def _cut(chunks: Iterable[Buffer]) -> Iterator[Buffer]:
 
 
 def _row_starts(pieces: Iterable[Buffer], base: int, name: str, blank_rows: bool) -> Iterator[tuple[Int64Array, int]]:
-    """Yield (first bytes of rows, byte from which on the next one begins). A row comes when its line ends.
-
-    At last comes the end of the text.
-    """
     place = line = base  # where the piece and the line that is open begin
     row = False  # whether the line that is open is known to be a row
     for piece in pieces:

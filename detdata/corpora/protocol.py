@@ -112,7 +112,9 @@ class Format(Protocol):
     name: as given to `open_corpus(format=…)`. endings: of file names, lower case, with the dot; the longest wins.
     scans: whether `outline` reads the whole file, so that it is worth storing as an index.
     random: what reading single rows anywhere costs if that is much, as half a sentence ("a row costs its whole row
-    group"), else None. keeps: whether loaded blocks are worth keeping; False where `load` only points into a mapping.
+    group"), else None. A format whose costs depend on its files has `random_cost(outlines) -> Cost | None` beside it
+    (see detdata.corpora.costs), which is asked instead.
+    keeps: whether loaded blocks are worth keeping; False where `load` only points into a mapping.
     outline_options: the names of the options that change an outline, beside rows_per_block.
     """
 

@@ -1,0 +1,210 @@
+"""Text of gzip files from their start or from an access point, with zlib alone.
+
+The beginning of each member is a point. Inside a member a point is where a block of deflate with codes of its own
+begins; it needs the 32 KiB of text before. zlib does not say where blocks begin, but it shows: while it reads the
+description of the codes, some 60 bytes, no text comes out. So from time to time the survey goes on by 16 bytes at a
+time until that happens, and tries the bits around as the beginning of a block. One that unpacks to the same text as the
+stream itself is a point.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import Any, NoReturn, final
+
+from detdata.corpora.deflate_start import inflate_from
+from detdata.corpora.errors import CorpusError
+from detdata.corpora.files import DataFile
+from detdata.corpora.points import WINDOW
+from detdata.corpora.protocol import Progress
+from detdata.corpora.source import Source
+from detdata.corpora.survey import Survey
+
+_FEED = 1 << 15  # packed bytes at a time
+_TEXT = 1 << 17  # bytes of text at a time
+_FREE = 1 << 16  # bytes of text between points that need no window
+_STEP = 16  # packed bytes at a time where the beginning of a block is looked for
+_STEPS = 1 << 13
+_CHECK = 1 << 14  # packed bytes that must unpack to the same text
+_AHEAD = 1 << 18  # bytes of text of them that are looked at, at most
+_MAGIC = b"\x1f\x8b"
+_END = 8  # bytes behind a member's deflate stream: CRC and size
+
+
+def gzip_text(file: DataFile, survey: Survey, spacing: int, progress: Progress | None = None) -> Iterator[bytes]:
+    """Yield the text of a file in pieces and note points, `spacing` bytes of text apart or some more.
+
+    Checks what `gzip -t` checks. Zeros behind the last member are nothing; anything else is an error. Memory: some
+    500 KB. Raises CorpusError naming the byte for a file that is damaged, cut short or no gzip.
+    """
+    text = GzipText(Source(file, 0, progress))
+    window = b""
+    while text.inside or text.begin():
+        if text.fresh:
+            window = b""
+            if not survey.edges or survey.since >= min(spacing, _FREE):
+                survey.mark(text.member * 8)
+        if survey.since < spacing:
+            piece, bit = text.inflate(_FEED, _TEXT), None
+        else:
+            piece, bit = _to_block(text, window)
+        window = (window + piece)[-WINDOW:]
+        survey.add(piece)
+        if bit is not None:
+            survey.mark(bit, window)
+        if piece:
+            yield piece
+
+
+def open_gzip(file: DataFile, place: int, window: bytes) -> GzipText:
+    """Return the text of a file from a point on. place: its bit in the file. window: the text before, if it needs it.
+
+    Raises CorpusError.
+    """
+    text = GzipText(Source(file, place // 8))
+    if window:
+        text.enter(place % 8, window)
+    return text
+
+
+@final
+class GzipText:
+    """inside: whether `source` stands in a member. member: where that begins. fresh: whether nothing was read of it."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.inside = False
+        self.fresh = False
+        self.member = -1
+        self._unpacking: Any = None
+        self._raw = False  # entered behind its header
+
+    def begin(self) -> bool:
+        """Begin the next member, and say whether there is one."""
+        if self.member >= 0:
+            while zeros := _leading_zeros(self.source.peek(_FEED)):
+                self.source.skip(zeros)
+        head = self.source.peek(2)
+        if head != _MAGIC and (head or self.member < 0):
+            self._foreign(head)
+        if not head:
+            return False
+        self.member, self.inside, self.fresh, self._raw = self.source.place, True, True, False
+        self._unpacking = zlib.decompressobj(16 + zlib.MAX_WBITS)
+        return True
+
+    def enter(self, shift: int, window: bytes) -> None:
+        """Begin inside a member, at bit `shift` of the next byte."""
+        self.member, self.inside, self.fresh, self._raw = self.source.place, True, False, True
+        first = self.source.take(1)[0] if shift and self.source.peek(1) else 0
+        try:
+            self._unpacking = inflate_from(shift, first, window)
+        except zlib.error as error:
+            self._damaged(error)
+
+    def inflate(self, feed: int, limit: int = 0) -> bytes:
+        """Return the text of the next `feed` packed bytes of the member, no more than `limit` bytes of it."""
+        self.fresh = False
+        data = self.source.peek(feed)
+        unpacking = self._unpacking
+        try:
+            text: bytes = unpacking.decompress(data, limit)
+        except zlib.error as error:
+            self._damaged(error)
+        self.source.skip(len(data) - len(unpacking.unconsumed_tail) - len(unpacking.unused_data))
+        if unpacking.eof:
+            self.inside = False
+            if self._raw and len(self.source.take(_END)) < _END:
+                self._cut()
+        elif not data and not text:
+            self._cut()
+        return text
+
+    def read(self, length: int) -> bytes:
+        """Return the next `length` bytes of the text; fewer only at its end."""
+        pieces = []
+        while length and (self.inside or self.begin()):
+            pieces.append(self.inflate(_FEED, length))
+            length -= len(pieces[-1])
+        return b"".join(pieces)
+
+    def ahead(self, packed: bytes) -> bytes | None:
+        """Return the text of the packed bytes that come next, or 256 KiB of it, and stay; None for damage."""
+        try:
+            text: bytes = self._unpacking.copy().decompress(packed, _AHEAD)
+        except zlib.error:
+            return None
+        return text
+
+    def _foreign(self, head: bytes) -> NoReturn:
+        if self.member < 0:
+            what = f"begins with {head!r}" if head else "has no bytes"
+            raise CorpusError(self.source.name, f"is no gzip file: it {what}; was it cut short, or is it not packed?")
+        raise CorpusError(
+            self.source.name,
+            f"is damaged: from byte {self.source.place} on, behind what gzip packed, comes something else",
+        )
+
+    def _damaged(self, error: zlib.error) -> NoReturn:
+        raise CorpusError(
+            self.source.name,
+            f"is damaged at byte {self.source.place} or before, in what begins at byte {self.member}: {error}",
+        ) from error
+
+    def _cut(self) -> NoReturn:
+        raise CorpusError(
+            self.source.name,
+            f"is cut short: it ends at byte {self.source.place}, inside the member that begins at byte {self.member}",
+        )
+
+
+def _leading_zeros(data: bytes) -> int:
+    return len(data) - len(data.lstrip(b"\0"))
+
+
+def _to_block(text: GzipText, window: bytes) -> tuple[bytes, int | None]:
+    """Inflate on to where a block begins; return the text up to there and its bit, or None if none was found."""
+    pieces: list[bytes] = []
+    before = b""  # the packed bytes of the last step, if text came out
+    for _ in range(_STEPS):
+        place, data = text.source.place, text.source.peek(_STEP)
+        piece = text.inflate(_STEP)
+        if not text.inside:
+            pieces.append(piece)
+            break
+        if piece:
+            pieces.append(piece)
+            before = data
+        elif before:
+            done = b"".join(pieces)
+            bit = _block_in(text, before + data, (window + done)[-WINDOW:])
+            if bit is not None:
+                return done, (place - len(before)) * 8 + bit
+            pieces, before = [done], b""
+    return b"".join(pieces), None
+
+
+def _block_in(text: GzipText, passed: bytes, window: bytes) -> int | None:
+    """Return the bit of `passed`, the packed bytes just behind, at which a block begins; None if none can be proven."""
+    beyond = text.source.peek(_CHECK)
+    packed = passed + beyond
+    bits = int.from_bytes(packed[: len(passed) + 2], "little")
+    expected: bytes | None = b""
+    for bit in range(len(passed) * 8):
+        head = bits >> bit
+        # Not the last block, with codes of its own, for at most 286 literals and 30 distances.
+        if head & 7 != 4 or head >> 3 & 31 > 29 or head >> 8 & 31 > 29:
+            continue
+        expected = expected or text.ahead(beyond)
+        if not expected:
+            return None
+        byte, shift = divmod(bit, 8)
+        try:
+            unpacking = inflate_from(shift, packed[byte], window)
+            found = unpacking.decompress(packed[byte + (shift > 0) :], _AHEAD)
+        except zlib.error:
+            continue
+        if found == expected:
+            return bit
+    return None
