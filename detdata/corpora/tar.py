@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, final
 
 import numpy as np
@@ -76,7 +75,7 @@ class _Samples:
         kept: list[Member] = []
         firsts: list[int] = []
         for member in found:
-            name = split_name(text_of(member.name))
+            name = split_name(text_of(member[0]))
             if name is None:
                 continue
             key, extension = name
@@ -86,8 +85,8 @@ class _Samples:
             if extension in self._seen:
                 raise CorpusError(
                     self._file,
-                    f"sample {key!r} has two members {extension!r}; the second is {text_of(member.name)!r}, its data "
-                    f"at byte {member.start}",
+                    f"sample {key!r} has two members {extension!r}; the second is {text_of(member[0])!r}, its data "
+                    f"at byte {member[1]}",
                 )
             self._seen.add(extension)
             kept.append(member)
@@ -138,12 +137,22 @@ def _check(file: DataFile, outline: Outline) -> None:
     raise CorpusError(file.name, "has an index that does not fit it; delete the index, and it is made anew")
 
 
-class _Part(NamedTuple):
-    """A member of a block. extension: of its name; at: its first byte in the block's buffer; size: in bytes."""
+class _Block(NamedTuple):
+    """The members of one block. at: int64[members], first byte of each in the block's buffer, -1 for one not read.
 
-    extension: str
-    at: int
-    size: int
+    firsts: first member of each sample, and the end. runs: (start, stop) of what is read of the file, in order.
+    names, edges: the members' names behind each other, and where each begins.
+    """
+
+    firsts: list[int]
+    names: bytes
+    edges: list[int]
+    at: list[int]
+    sizes: list[int]
+    runs: list[tuple[int, int]]
+
+    def name(self, member: int) -> tuple[str, str]:
+        return split_name(text_of(self.names[self.edges[member] : self.edges[member + 1]])) or ("", "")
 
 
 @final
@@ -154,62 +163,43 @@ class _Shard:
         self._edges = np.concatenate([np.zeros(1, np.int64), np.cumsum(outline.block_sizes)])
 
     def load(self, block: int) -> Buffer:
-        runs = self._plan(block)[1]
-        parts = [self._file.read(start, stop - start) for start, stop in runs]
+        parts = [self._file.read(start, stop - start) for start, stop in self._block(block).runs]
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def view(self, block: int, buffer: Buffer) -> _Rows:
-        samples, runs = self._plan(block)
-        expected, found = sum(stop - start for start, stop in runs), memoryview(buffer).nbytes
+        members = self._block(block)
+        expected, found = sum(stop - start for start, stop in members.runs), memoryview(buffer).nbytes
         if found != expected:
             raise CorpusError(self._file.name, f"has {found} bytes where {expected} were known of", block=block)
-        return _Rows(self._file.name, block, samples, buffer, self._columns)
+        return _Rows(self._file.name, block, members, buffer, self._columns)
 
-    def _plan(self, block: int) -> tuple[list[tuple[str, list[_Part]]], list[tuple[int, int]]]:
-        """Return (key and members of each sample, as they lie in the buffer; parts of the file that make the buffer).
-
-        Only members that are asked for are read, and what lies between two of them, if it is little.
-        """
-        firsts = self._arrays["firsts"][int(self._edges[block]) : int(self._edges[block + 1]) + 1].tolist()
-        begin, end = (firsts[0], firsts[-1]) if firsts else (0, 0)
+    def _block(self, block: int) -> _Block:
+        """Return the members of a block, and what of the file is read for them: little more than is asked for."""
+        firsts = self._arrays["firsts"][int(self._edges[block]) : int(self._edges[block + 1]) + 1]
+        begin, end = (int(firsts[0]), int(firsts[-1])) if firsts.size else (0, 0)
         ends = self._arrays["name_ends"]
-        name_edges = [int(ends[begin - 1]) if begin else 0, *ends[begin:end].tolist()]
-        names = self._arrays["names"][name_edges[0] : name_edges[-1]].tobytes()
-        starts, sizes = (self._arrays[name][begin:end].tolist() for name in ("starts", "sizes"))
-        samples: list[tuple[str, list[_Part]]] = []
-        runs: list[tuple[int, int]] = []
-        before = 0  # bytes of the buffer before the run at hand
-        for first, last in pairwise(firsts):
-            parts: list[_Part] = []
-            key = ""
-            for member in range(first - begin, last - begin):
-                name = names[name_edges[member] - name_edges[0] : name_edges[member + 1] - name_edges[0]]
-                key, extension = split_name(text_of(name)) or ("", "")
-                if self._columns is not None and extension not in self._columns:
-                    parts.append(_Part(extension, 0, -1))
-                    continue
-                start, stop = starts[member], starts[member] + sizes[member]
-                if runs and start - runs[-1][1] <= _GAP:
-                    runs[-1] = runs[-1][0], stop
-                else:
-                    before += runs[-1][1] - runs[-1][0] if runs else 0
-                    runs.append((start, stop))
-                parts.append(_Part(extension, before + start - runs[-1][0], sizes[member]))
-            samples.append((key, parts))
-        return samples, runs
+        edges = np.concatenate([ends[begin - 1 : begin] if begin else np.zeros(1, np.int64), ends[begin:end]])
+        names = self._arrays["names"][int(edges[0]) : int(edges[-1])].tobytes()
+        starts, sizes = self._arrays["starts"][begin:end], self._arrays["sizes"][begin:end]
+        every = _Block((firsts - begin).tolist(), names, (edges - edges[0]).tolist(), [], sizes.tolist(), [])
+        wanted = np.ones(end - begin, bool)
+        if self._columns is not None:
+            wanted = np.array([every.name(member)[1] in self._columns for member in range(end - begin)], bool)
+        starts, stops = starts[wanted], (starts + sizes)[wanted]
+        new = np.flatnonzero(starts[1:] - stops[:-1] > _GAP) + 1  # members with which a run begins
+        heads = np.concatenate([np.zeros(min(1, starts.size), np.int64), new])
+        run_starts, run_stops = starts[heads], stops[np.concatenate([new, [starts.size]])[: heads.size] - 1]
+        before = np.cumsum(run_stops - run_starts) - (run_stops - run_starts)  # bytes of the buffer before each run
+        run_of = np.searchsorted(heads, np.arange(starts.size), side="right") - 1
+        at = np.full(end - begin, -1, np.int64)
+        at[wanted] = starts - (run_starts - before)[run_of]
+        return every._replace(at=at.tolist(), runs=list(zip(run_starts.tolist(), run_stops.tolist(), strict=True)))
 
 
 @final
 class _Rows:
-    def __init__(
-        self,
-        file: str,
-        block: int,
-        samples: Sequence[tuple[str, list[_Part]]],
-        buffer: Buffer,
-        columns: tuple[str, ...] | None,
-    ) -> None:
-        self._file, self._block, self._samples, self._columns = file, block, samples, columns
+    def __init__(self, file: str, block: int, members: _Block, buffer: Buffer, columns: tuple[str, ...] | None) -> None:
+        self._file, self._block, self._members, self._columns = file, block, members, columns
         self._bytes = memoryview(buffer)
 
     def take(self, rows: Sequence[int]) -> list[Any]:
@@ -219,19 +209,19 @@ class _Rows:
         return
 
     def _row(self, row: int) -> dict[str, Any]:
-        key, parts = self._samples[row]
-        found: dict[str, Any] = {KEY: key}
-        for extension, at, size in parts:
-            if size >= 0:
-                found[extension] = bytes(self._bytes[at : at + size])
+        members = self._members
+        found: dict[str, Any] = {KEY: ""}
+        for member in range(members.firsts[row], members.firsts[row + 1]):
+            found[KEY], extension = members.name(member)
+            at = members.at[member]
+            found[extension] = bytes(self._bytes[at : at + members.sizes[member]]) if at >= 0 else None
         if self._columns is None:
             return found
         missing = [name for name in self._columns if name not in found]
         if missing:
-            there = [KEY, *(part.extension for part in parts)]
             raise CorpusError(
                 self._file,
-                f"sample {key!r} has no {', '.join(map(repr, missing))}, only {there}",
+                f"sample {found[KEY]!r} has no {', '.join(map(repr, missing))}, only {list(found)}",
                 block=self._block,
                 row=row,
             )

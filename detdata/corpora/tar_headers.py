@@ -7,7 +7,7 @@ size; checksums are verified many at a time. Nothing is believed that a header s
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -19,17 +19,15 @@ _BLOCK = 512
 _READ = 1 << 22  # bytes read at a time; a multiple of a block, so no header lies in two parts
 _LARGEST = 1 << 20  # bytes of an extended header at most
 _ZEROS = bytes(_BLOCK)
+_OCTAL = 8 ** np.arange(5, -1, -1)
+_END_OF_SUM = np.frombuffer(b"\0 ", np.uint8)  # what nearly all write behind the six digits of a checksum
 _FILES = frozenset(b"0\x007")
 _BARE = frozenset(b"123456")  # links, devices, folders: no data follow, whatever size they give
 _SPARSE = "is stored sparse, so its bytes are not in the archive as they are; pack it without --sparse"
 
 
-class Member(NamedTuple):
-    """One regular file of an archive. name: as it is stored; start: its first byte in the archive; size: in bytes."""
-
-    name: bytes
-    start: int
-    size: int
+# One regular file of an archive: its name as it is stored, its first byte in the archive, its size in bytes.
+Member: TypeAlias = tuple[bytes, int, int]
 
 
 class _Fault(Exception):
@@ -91,7 +89,6 @@ class _Walk:
         """Return the members whose headers lie in the bytes from `first` on."""
         found: list[Member] = []
         places: list[int] = []
-        sums: list[int] = []
         fault: tuple[int, str] | None = None
         last = first + len(chunk) - _BLOCK
         while self._end_at is None and self._place <= last:
@@ -101,12 +98,11 @@ class _Walk:
                 break
             places.append(at)
             try:
-                sums.append(_number(chunk[at + 148 : at + 156]))
                 self._header(first, chunk, at, found)
             except _Fault as error:
                 fault = self._place, str(error)
                 break
-        self._check_sums(first, chunk, places, sums)
+        self._check_sums(first, chunk, places)
         if fault is not None:
             raise CorpusError(self._file.name, f"the member at byte {fault[0]} {fault[1]}")
         self._check_rest(first, chunk)
@@ -129,7 +125,7 @@ class _Walk:
 
     def _header(self, first: int, chunk: bytes, at: int, found: list[Member]) -> None:
         kind = chunk[at + 156]
-        size = _number(chunk[at + 124 : at + 136])
+        size = _number(chunk, at + 124, 12)
         start = self._place + _BLOCK
         if kind in _FILES:
             name = chunk[at : at + 100].partition(b"\0")[0]
@@ -139,9 +135,11 @@ class _Walk:
                 name = chunk[at + 345 : at + 500].partition(b"\0")[0] + b"/" + name
             if self._next is not None or self._everywhere:
                 name, size = self._extended(name, size)
-            self._fits(name, start, size)
+                self._next = None
+            if start + size > self.size:
+                self._fits(name, start, size)
             if kind or not name.endswith(b"/"):
-                found.append(Member(name, start, size))
+                found.append((name, start, size))
         elif kind in b"LKxXg":
             if size > _LARGEST:
                 raise _Fault(
@@ -190,13 +188,20 @@ class _Walk:
             size = int(digits)
         return said.get(b"path") or name, size
 
-    def _check_sums(self, first: int, chunk: bytes, places: list[int], sums: list[int]) -> None:
+    def _check_sums(self, first: int, chunk: bytes, places: list[int]) -> None:
         if not places:
             return
         heads: Any = np.frombuffer(chunk, np.uint8, len(chunk) // _BLOCK * _BLOCK).reshape(-1, _BLOCK)
         heads = heads[np.array(places) // _BLOCK]
-        found = heads.sum(axis=1, dtype=np.uint32) - heads[:, 148:156].sum(axis=1, dtype=np.uint32) + 8 * 32
-        given = np.array(sums + [-1] * (len(places) - len(sums)))
+        field = heads[:, 148:156]
+        found = heads.sum(axis=1, dtype=np.uint32) - field.sum(axis=1, dtype=np.uint32) + 8 * ord(" ")
+        digits = field[:, :6] - np.uint8(ord("0"))  # wraps where it is no digit
+        given = digits.astype(np.int64) @ _OCTAL
+        for odd in np.flatnonzero((digits > 7).any(axis=1) | (field[:, 6:] != _END_OF_SUM).any(axis=1)).tolist():
+            try:
+                given[odd] = min(_number(field[odd].tobytes(), 0, 8), 1 << 62)
+            except _Fault:
+                given[odd] = -1
         for bad in np.flatnonzero(found != given).tolist():
             high = int((heads[bad] > 127).sum() - (heads[bad, 148:156] > 127).sum())
             if int(found[bad]) - 256 * high == given[bad]:  # as some old programs summed: with a sign
@@ -230,7 +235,14 @@ class _Walk:
         )
 
 
-def _number(field: bytes) -> int:
+def _number(chunk: bytes, at: int, length: int) -> int:
+    digits = chunk[at : at + length - 1]
+    try:
+        if digits.isdigit() and chunk[at + length - 1] in b"\0 ":  # as nearly all are
+            return int(digits, 8)
+    except ValueError:
+        pass
+    field = chunk[at : at + length]
     if field[0] & 0x80:  # of GNU, for what octal digits cannot say: the bytes are the number
         if field[0] == 0xFF:
             raise _Fault("has a negative number in its header")

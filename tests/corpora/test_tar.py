@@ -85,7 +85,7 @@ def test_samples_are_those_of_tarfile_grouped_by_hand(tmp_path_factory, entries,
     files = read_by_tarfile(path)
     found = [member for part in members(LocalFile(str(path))) for member in part]
     content = path.read_bytes()
-    assert [(one.name.decode(), content[one.start : one.start + one.size]) for one in found] == files
+    assert [(name.decode(), content[start : start + size]) for name, start, size in found] == files
     expected = samples_of(files)
     if not expected:
         with pytest.raises(ValueError, match="two members" if expected is None else "empty"):
