@@ -49,6 +49,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; `_HOME` below does the 
     from detdata.records import from_spec, register_format
     from detdata.samplers import BatchSampler, DistributedSampler
     from detdata.seeding import current_sample, worker_init_fn
+    from detdata.streaming import Resumable, Resumption, Stream, StreamBatch, StreamPosition
     from detdata.topology import Topology
     from detdata.versions import (
         DatasetError,
@@ -91,11 +92,16 @@ __all__ = [
     "Preempted",
     "Progress",
     "Report",
+    "Resumable",
+    "Resumption",
     "SavePolicy",
     "SaveReport",
     "Sequential",
     "Shuffle",
     "StateMismatch",
+    "Stream",
+    "StreamBatch",
+    "StreamPosition",
     "Subset",
     "Topology",
     "TorchShuffle",
@@ -146,11 +152,16 @@ _HOME = {
     "Preempted": "detdata.checkpoint",
     "Progress": "detdata.progress",
     "Report": "detdata.versions",
+    "Resumable": "detdata.streaming",
+    "Resumption": "detdata.streaming",
     "SavePolicy": "detdata.checkpoint",
     "SaveReport": "detdata.checkpoint",
     "Sequential": "detdata.orders",
     "Shuffle": "detdata.orders",
     "StateMismatch": "detdata.errors",
+    "Stream": "detdata.streaming",
+    "StreamBatch": "detdata.streaming",
+    "StreamPosition": "detdata.streaming",
     "Subset": "detdata.orders",
     "Topology": "detdata.topology",
     "TorchShuffle": "detdata.orders",

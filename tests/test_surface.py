@@ -18,6 +18,8 @@ NAMES = {
     "derive_seed", "sample_rng",
     # torch side
     "BatchSampler", "DistributedSampler", "Loader", "Progress", "Topology", "current_sample", "worker_init_fn",
+    # streams
+    "Resumable", "Resumption", "Stream", "StreamBatch", "StreamPosition",
     # checkpoints
     "CheckpointNotSaved", "Checkpointer", "Preempted", "SavePolicy", "SaveReport", "diff_checkpoints",
     "list_checkpoints", "verify_checkpoint",

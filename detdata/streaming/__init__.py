@@ -1,0 +1,13 @@
+"""Streams: corpora, and whatever can only be iterated, for those who think in IterableDatasets.
+
+Read from `stream` (what users see), `settings` (what a stream is), `engines` and `assembly` (how it is read), `foreign`
+(inside another DataLoader), `state` and `source` (what is saved of it), `replay` (without random access).
+"""
+
+from __future__ import annotations
+
+from detdata.streaming.places import StreamBatch, StreamPosition
+from detdata.streaming.replay import Resumable, Resumption
+from detdata.streaming.stream import Stream
+
+__all__ = ["Resumable", "Resumption", "Stream", "StreamBatch", "StreamPosition"]
