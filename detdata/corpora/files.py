@@ -15,6 +15,8 @@ from typing import Any, NamedTuple, Protocol
 from detdata.corpora.errors import CorpusUnreadable
 
 _FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+_IRREGULAR = "it is no regular file"
+_TRUSTED = 1 << 20  # bytes that are asked for without looking whether they are there
 
 
 class Identity(NamedTuple):
@@ -75,16 +77,17 @@ class LocalFile:
     (b'ell', 5)
     """
 
-    __slots__ = ("_descriptor", "_map", "_pid", "path")
+    __slots__ = ("_descriptor", "_map", "_pid", "name", "path")
 
-    def __init__(self, path: str) -> None:
-        self.path: str = path
+    def __init__(self, path: str, name: str | None = None) -> None:
+        self.name = path if name is None else name  # as it was given
+        self.path: str = os.path.abspath(path)  # the same file from wherever a worker, or this process, runs later
         self._descriptor = -1
         self._map: Any = None
         self._pid = 0
 
-    def __reduce__(self) -> tuple[type[LocalFile], tuple[str]]:
-        return LocalFile, (self.path,)
+    def __reduce__(self) -> tuple[type[LocalFile], tuple[str, str]]:
+        return LocalFile, (self.path, self.name)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, LocalFile) and other.path == self.path
@@ -97,34 +100,39 @@ class LocalFile:
         if self._descriptor >= 0 and self._pid == os.getpid():
             os.close(self._descriptor)
 
-    @property
-    def name(self) -> str:
-        """The path as it was given."""
-        return self.path
-
     def identity(self) -> Identity:
         """Return what the file is now: of the one that is open, if one is, so a file put in its place does no harm."""
         try:
             found = os.stat(self.path) if self._descriptor < 0 else os.fstat(self._descriptor)
-        except OSError as error:
-            raise _unreadable(self.path, error) from error
+            if not stat.S_ISREG(found.st_mode):  # a pipe would pass for an empty file
+                raise OSError(errno.EINVAL, _IRREGULAR)
+        except (OSError, ValueError) as error:  # a name with a zero in it is a ValueError
+            raise _unreadable(self.name, error) from error
         return Identity(found.st_size, f"{found.st_dev}:{found.st_ino}:{found.st_mtime_ns}:{found.st_ctime_ns}")
 
     def read(self, start: int, length: int) -> bytes:
         """Return exactly `length` bytes from `start` on."""
         try:
             descriptor = self._open()
+            if start < 0 or not 0 <= length <= _TRUSTED:  # a damaged file may ask for memory for what is not there
+                size = os.fstat(descriptor).st_size
+                if length < 0 or not 0 <= start <= size - length:
+                    raise CorpusUnreadable(
+                        self.name, f"has {size} bytes, and {length} from byte {start} on were asked for"
+                    )
             data = os.pread(descriptor, length, start)
             while len(data) < length:  # a read is cut at 2 GiB, and by some file systems before
                 more = os.pread(descriptor, length - len(data), start + len(data))
                 if not more:
                     break
                 data += more
-        except OSError as error:
-            raise _unreadable(self.path, error) from error
+        except CorpusUnreadable:
+            raise
+        except (OSError, ValueError, OverflowError) as error:
+            raise _unreadable(self.name, error) from error
         if len(data) < length:
             raise CorpusUnreadable(
-                self.path, f"ends at byte {start + len(data)}, and bytes {start} … {start + length} were asked for"
+                self.name, f"ends at byte {start + len(data)}, and bytes {start} … {start + length} were asked for"
             )
         return data
 
@@ -136,19 +144,19 @@ class LocalFile:
                 size = os.fstat(descriptor).st_size
                 self._map = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) if size else b""
         except (OSError, ValueError) as error:
-            raise _unreadable(self.path, error) from error
+            raise _unreadable(self.name, error) from error
         return self._map
 
     def fresh(self) -> LocalFile:
         """Return the same file, not open yet."""
-        return LocalFile(self.path)
+        return LocalFile(self.path, self.name)
 
     def _open(self) -> int:
         if self._descriptor < 0:
             descriptor = os.open(self.path, _FLAGS)
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 os.close(descriptor)
-                raise OSError(errno.EINVAL, "it is no regular file")
+                raise OSError(errno.EINVAL, _IRREGULAR)
             if self._descriptor >= 0:  # another thread was faster
                 os.close(descriptor)
             else:

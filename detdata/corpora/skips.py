@@ -28,19 +28,20 @@ class Skips:
 
     @staticmethod
     def of(ids: Any, rows: int) -> Skips:
-        """Return the skips of these rows of a corpus. Raises IndexError; ValueError if no row is left."""
+        """Return the skips of these rows of a corpus. Raises IndexError; ValueError if no row is left.
+
+        Cost O(n log n), however many there are in a row.
+        """
         skipped = np.unique(as_int64(ids, "skip", below=rows, what="row"))
         if skipped.size == rows:
             raise ArgumentValueError(f"all {rows} rows are on the list of those to skip: none is left to fill in")
-        fills = skipped + 1
-        for k in range(skipped.size - 1, -1, -1):
-            if fills[k] == rows:
-                fills[k] = 0
-                if skipped[0] == 0:  # the run at the beginning is on the list too: behind it
-                    fills[k] = _behind_first_run(skipped)
-            elif k + 1 < skipped.size and fills[k] == skipped[k + 1]:
-                fills[k] = fills[k + 1]
-        return Skips(skipped, fills)
+        if not skipped.size:
+            return Skips(skipped, skipped)
+        lasts = np.flatnonzero(np.diff(skipped, append=-1) != 1)  # of each run of skipped rows
+        behind = skipped[lasts] + 1
+        if behind[-1] == rows:  # on from the beginning, where the first run may lie
+            behind[-1] = behind[0] if skipped[0] == 0 else 0
+        return Skips(skipped, behind[lasts.searchsorted(np.arange(skipped.size))])
 
     def fill(self, rows: Int64Array) -> Int64Array:
         """Return `rows` with each skipped one replaced by the row in its place. O(n log skips)."""
@@ -48,8 +49,3 @@ class Skips:
             return rows
         at = np.minimum(self.ids.searchsorted(rows), self.ids.size - 1)
         return np.where(self.ids[at] == rows, self.fills[at], rows)
-
-
-def _behind_first_run(skipped: Int64Array) -> int:
-    gap = np.flatnonzero(skipped != np.arange(skipped.size))
-    return int(gap[0]) if gap.size else int(skipped.size)
