@@ -54,7 +54,6 @@ IN_FUNCTIONS_OF = {
     "torch": {"orders/torch_shuffle.py", "corpora/columns.py"},
     "blake3": {"algorithms.py"},
     "fsspec": {"versions/remote.py", "checkpoint/remote_path.py", "corpora/remote.py"},
-    "indexed_gzip": {"corpora/gzip_points.py"},
 }
 
 # keys … plans are arithmetic: no files, no processes, no clocks, no random streams.

@@ -25,7 +25,7 @@ _FEED = 1 << 15  # packed bytes at a time
 _TEXT = 1 << 17  # bytes of text at a time
 _FREE = 1 << 16  # bytes of text between points that need no window
 _STEP = 16  # packed bytes at a time where the beginning of a block is looked for
-_STEPS = 1 << 13
+_SOUGHT = 1 << 20  # bytes of text in which it is looked for at a time
 _CHECK = 1 << 14  # packed bytes that must unpack to the same text
 _AHEAD = 1 << 18  # bytes of text of them that are looked at, at most
 _MAGIC = b"\x1f\x8b"
@@ -112,7 +112,8 @@ class GzipText:
             text: bytes = unpacking.decompress(data, limit)
         except zlib.error as error:
             self._damaged(error)
-        self.source.skip(len(data) - len(unpacking.unconsumed_tail) - len(unpacking.unused_data))
+        # At the end both may hold the same bytes: those behind the stream.
+        self.source.skip(len(data) - len(unpacking.unused_data if unpacking.eof else unpacking.unconsumed_tail))
         if unpacking.eof:
             self.inside = False
             if self._raw and len(self.source.take(_END)) < _END:
@@ -166,10 +167,12 @@ def _leading_zeros(data: bytes) -> int:
 def _to_block(text: GzipText, window: bytes) -> tuple[bytes, int | None]:
     """Inflate on to where a block begins; return the text up to there and its bit, or None if none was found."""
     pieces: list[bytes] = []
+    size = 0
     before = b""  # the packed bytes of the last step, if text came out
-    for _ in range(_STEPS):
+    while size < _SOUGHT:
         place, data = text.source.place, text.source.peek(_STEP)
         piece = text.inflate(_STEP)
+        size += len(piece)
         if not text.inside:
             pieces.append(piece)
             break

@@ -14,7 +14,7 @@ from detdata.corpora.source import Source
 from detdata.corpora.survey import Survey
 
 _TEXT = 1 << 17  # bytes of text at a time
-_GROUP = 1 << 14  # packed bytes, at least, between points: small frames are many
+_GROUP = 1 << 14  # packed bytes of frames that are unpacked together: small ones are many
 _FREE = 1 << 16  # bytes of text between points
 _MAGIC = b"\x28\xb5\x2f\xfd"
 _SKIPPED = b"\x2a\x4d\x18"  # behind a byte 0x50 … 0x5f
@@ -92,7 +92,7 @@ class _Bytes:
 
 @final
 class _Frames:
-    """The bytes of whole frames, 16 KiB or one frame of more, as pyarrow reads them. Raises CorpusError."""
+    """The bytes of one frame, or of some small ones together, as pyarrow reads them. Raises CorpusError."""
 
     closed = False
 
@@ -120,9 +120,21 @@ class _Frames:
 
 
 def _group(source: Source) -> Iterator[bytes]:
-    begin = source.place
-    while source.place - begin < _GROUP and _to_frame(source):
+    begin, told = source.place, 0
+    while source.place - begin < _GROUP and told < _FREE and _to_frame(source):
+        told += _told_size(source.peek(18))
         yield from _frame(source)
+
+
+def _told_size(head: bytes) -> int:
+    """Return the size of a frame's text as its header has it, a large number if it has none. Nothing hangs on it."""
+    if len(head) < 18:  # the last one
+        return 0
+    flags = head[4]
+    single = flags >> 5 & 1
+    length = (single, 2, 4, 8)[flags >> 6]
+    begin = 5 + (1 - single) + (0, 1, 2, 4)[flags & 3]
+    return int.from_bytes(head[begin : begin + length], "little") + 256 * (length == 2) if length else _FREE
 
 
 def _to_frame(source: Source) -> bool:
