@@ -93,22 +93,27 @@ class Passes:
 
     def _number(self) -> int:
         """Return the number of the next pass."""
-        return max(int(word) & (1 << _NUMBER_BITS) - 1 for word in self._shared[_RING:])
+        return _latest(self._shared[_RING:])
 
     def _note(self, base: int, count: int, workers: int) -> int:
         base &= (1 << _BASE_BITS) - 1
         count &= (1 << _COUNT_BITS) - 1
-        for word in self._shared[_RING:]:
+        words = self._shared[_RING:]  # each is read once: who finds no note of its pass must not count it either
+        for word in words:
             number = word & (1 << _NUMBER_BITS) - 1
             begun = word >> _NUMBER_BITS & (1 << _COUNT_BITS) - 1
             first = word >> (_NUMBER_BITS + _COUNT_BITS)
             # Another thread of the parent may have started a process between two workers.
             if number and begun == count and abs(first - base) < workers:
                 return int(number) - 1
-        following = self._number() + 1
+        following = _latest(words) + 1
         word = (base << _COUNT_BITS | count) << _NUMBER_BITS | following
         self._shared[_RING + following % _KEYS] = word
         return following - 1
+
+
+def _latest(words: list[int]) -> int:
+    return max(word & (1 << _NUMBER_BITS) - 1 for word in words)
 
 
 def _number_of_process() -> int:
