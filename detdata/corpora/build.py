@@ -14,7 +14,7 @@ from detdata.corpora.errors import CorpusError
 from detdata.corpora.files import DataFile
 from detdata.corpora.index_file import Index, index_key, places, write_index
 from detdata.corpora.indexing import Keep, make, targets, usable
-from detdata.corpora.opening import Paths, form_and_options, list_files
+from detdata.corpora.opening import Paths, form_and_options, list_files, whole_files
 from detdata.corpora.protocol import Format, Options
 
 _POLL = 0.1  # seconds between looks at how far the processes are
@@ -75,6 +75,7 @@ def index_corpus(
     """
     files = list_files(paths, format)
     form, opts = form_and_options(files, format, **options)
+    files = whole_files(form, files)
     many = min(len(files), as_int(workers, "workers", low=1, high=1024) if workers is not None else _cores())
     if not form.scans:
         return [Indexed(file.name, form.outline(file, opts).rows, made=False, index=None) for file in files]

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 from detdata.corpora.errors import CorpusUnreadable
 from detdata.corpora.files import DataFile, Identity
 from detdata.corpora.index_file import DigestingFile, Index, index_key, places, read_index, write_index
+from detdata.corpora.pairs import parts_of
 from detdata.corpora.protocol import Format, Options, Outline, Progress
 from detdata.versions.files import SETTLE_NS
 
@@ -94,15 +95,16 @@ def make(
 
 def wait_until_settled(file: DataFile) -> None:
     """Wait until a local file was not written to for some ticks of the clock by which its times move."""
-    if file.path is None:
-        return
-    try:
-        found = os.stat(file.path)
-    except OSError:
-        return  # reading it will tell
-    left = max(found.st_mtime_ns, found.st_ctime_ns) + SETTLE_NS - time.time_ns()
-    if 0 < left <= SETTLE_NS:
-        time.sleep(left / 1e9)
+    for part in parts_of(file):
+        if part.path is None:
+            continue
+        try:
+            found = os.stat(part.path)
+        except OSError:
+            continue  # reading it will tell
+        left = max(found.st_mtime_ns, found.st_ctime_ns) + SETTLE_NS - time.time_ns()
+        if 0 < left <= SETTLE_NS:
+            time.sleep(left / 1e9)
 
 
 def targets(candidates: list[Path], file: DataFile, keep: Keep) -> list[Path]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from os import PathLike
 from typing import Any, Literal, TypeAlias
 
@@ -67,6 +67,7 @@ def open_corpus(
     form, options = form_and_options(
         files, format, columns=columns, seq_len=seq_len, dtype=dtype, rows_per_block=rows_per_block, **format_options
     )
+    files = whole_files(form, files)
     entries = []
     for file in files:
         outline, identity = outline_of(form, file, options, keep=_keep(index), folder=index_folder)
@@ -97,7 +98,7 @@ def form_and_options(
     **extra: Any,
 ) -> tuple[Format, Options]:
     """Return the one format of these files, and what was asked of it. Raises CorpusError, ValueError, TypeError."""
-    form = _format(files, format)
+    form = _format(files, format, dtype)
     return form, _options(form, columns, seq_len, dtype, rows_per_block, extra)
 
 
@@ -133,6 +134,8 @@ def _expand(path: str, format: str | Format | None) -> list[DataFile]:
         if not matches:
             raise CorpusError(path, "matches no file")
         return [LocalFile(name) for name in matches]
+    if name_for(path) is None and not os.path.exists(path) and all(map(os.path.exists, (path + ".idx", path + ".bin"))):
+        return [LocalFile(path + ".idx")]  # an indexed dataset by its name without endings
     return [LocalFile(path)]
 
 
@@ -150,12 +153,21 @@ def _is_data(name: str) -> bool:
     return not os.path.basename(name).startswith(".") and not name.endswith(INDEX_ENDING) and not os.path.isdir(name)
 
 
-def _format(files: Sequence[DataFile], format: str | Format | None) -> Format:
+def whole_files(form: Format, files: Sequence[DataFile]) -> list[DataFile]:
+    """Return files as their format sees them: for some, several are one."""
+    whole = getattr(form, "whole", None)
+    return list(files) if whole is None else list(whole(files))
+
+
+def _format(files: Sequence[DataFile], format: str | Format | None, dtype: object) -> Format:
     if format is not None:
         return format_named(format) if isinstance(format, str) else format
     found: dict[str, str] = {}
+    there = {file.name for file in files}
     for file in files:
         name = name_for(file.name)
+        if name == "tokens" and dtype is None and _has_index(file, there):
+            name = "megatron"
         if name is None:
             raise CorpusError(file.name, f"has no known ending; name its format: format= one of {', '.join(names())}")
         found.setdefault(name, file.name)
@@ -163,6 +175,12 @@ def _format(files: Sequence[DataFile], format: str | Format | None) -> Format:
         listed = ", ".join(f"{name} ({file})" for name, file in found.items())
         raise ArgumentValueError(f"files of several formats: {listed}; open each by itself, or name one: format=")
     return format_named(next(iter(found)))
+
+
+def _has_index(file: DataFile, there: Container[str]) -> bool:
+    """Return whether an .idx lies beside a .bin: then it is no raw file, but half of an indexed dataset."""
+    beside = os.path.splitext(file.path or file.name)[0] + ".idx"
+    return os.path.splitext(file.name)[0] + ".idx" in there or (file.path is not None and os.path.exists(beside))
 
 
 def _options(

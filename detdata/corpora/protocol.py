@@ -116,6 +116,8 @@ class Format(Protocol):
     (see detdata.corpora.costs), which is asked instead.
     keeps: whether loaded blocks are worth keeping; False where `load` only points into a mapping.
     outline_options: the names of the options that change an outline, beside rows_per_block.
+    A format of which several files are one may have `whole(files)`, which gives the files as it sees them; see
+    detdata.corpora.pairs.
     """
 
     name: ClassVar[str]

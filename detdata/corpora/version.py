@@ -8,12 +8,14 @@ from typing import Any
 import xxhash
 
 from detdata.corpora.files import DataFile
+from detdata.corpora.pairs import parts_of
 from detdata.records import canonical_json
 from detdata.versions.hash_dataset import hash_dataset
 
 
 def version_of(files: Sequence[DataFile], how: dict[str, Any]) -> str:
     """Return the digest of files as a dataset. how: arguments of `hash_dataset`."""
+    files = [part for file in files for part in parts_of(file)]
     names = [file.name if file.path is None else file.path for file in files]
     manifest = hash_dataset(names, **how)
     if names == sorted(names):
