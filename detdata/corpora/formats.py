@@ -17,7 +17,7 @@ _OURS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "megatron": ("detdata.corpora.megatron", "Megatron", (".idx",)),
     "npy": ("detdata.corpora.npy", "Npy", (".npy",)),
     "parquet": ("detdata.corpora.parquet", "Parquet", (".parquet", ".pq")),
-    "tar": ("detdata.corpora.tar", "Tar", (".tar",)),
+    "tar": ("detdata.corpora.tar", "Tar", (".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz")),
     "text": ("detdata.corpora.text", "Text", (".txt", ".text")),
     "text.gz": ("detdata.corpora.packed", "text_gz", (".txt.gz", ".text.gz")),
     "text.zst": ("detdata.corpora.packed", "text_zst", (".txt.zst", ".text.zst")),
