@@ -181,7 +181,7 @@ class Lanes:
                         break
                     run.put(chunk)
             wanted = min(wanted, *(lane.ready for lane in run.lanes))
-            if wanted < settings.per_lane and (wanted == 0 or settings.plan.tail == "drop"):
+            if wanted < settings.per_lane and (wanted == 0 or settings.drops_rest):
                 break
             item = self._assemble(run.lanes, wanted)
             self._step += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, get_args
 
 from torch.utils.data import IterableDataset, default_collate
@@ -59,6 +59,11 @@ class Settings:
     def endless(self) -> bool:
         """Whether a pass has no end."""
         return not self.arithmetic and self.plan.tail == "carry"
+
+    @property
+    def drops_rest(self) -> bool:
+        """Whether what fills no batch at the end of an epoch is left out."""
+        return self.plan.tail == "drop" or self.kind == "packed"
 
     @property
     def grid(self) -> Grid:
@@ -175,13 +180,17 @@ def _kind(packing: Packing | None, filter: Filter | None, batched: bool, fill: b
 
 
 def _plan(order: Any, size: int, batch_size: Any, tail: Any, kind: Kind, ranks: int) -> Plan:
+    policy = order.tail if isinstance(order, Plan) else tail
+    if kind == "packed" and policy not in {None, "drop", "carry"}:
+        raise ArgumentValueError(f'tail={policy!r} does not fit packing; take "drop" or "carry"')
     if isinstance(order, Plan):
         if batch_size is not None or tail is not None:
             raise ArgumentValueError("batch_size and tail are the plan's own where a Plan is given")
-        plan = order
+        # A plan with tail="drop" needs as many rows as a batch has; sequences are counted otherwise than rows.
+        plan = replace(order, tail="keep") if kind == "packed" and policy == "drop" else order
     elif order is None or isinstance(order, Order):
         each = ranks if batch_size is None else batch_size
-        rule: Any = ("drop" if kind == "packed" else "keep") if tail is None else tail
+        rule: Any = "keep" if tail is None or (kind == "packed" and tail == "drop") else tail
         plan = Plan(Sequential(size) if order is None else order, each, rule)
     else:
         raise ArgumentTypeError(f"order must be an order or a Plan, got {brief(order)}; leave it out for rows in order")
@@ -225,9 +234,8 @@ def _check_shares(settings: Settings, size: int) -> None:
             f"batch_size {plan.batch_size} must be a multiple of lanes {settings.lanes}, and that of world_size {ranks}"
         )
     packed = settings.kind == "packed"
-    if plan.tail == "pad" or (packed and plan.tail == "keep"):
-        what, others = ("packing", '"drop" or "carry"') if packed else ("a filter", '"keep", "drop" or "carry"')
-        raise ArgumentValueError(f"tail={plan.tail!r} does not fit {what}; take {others}")
+    if plan.tail == "pad":
+        raise ArgumentValueError('tail="pad" does not fit a filter; take "keep", "drop" or "carry"')
     if settings.lanes > 1 and plan.tail != "carry":
         raise ArgumentValueError(
             f"{size} rows, {ranks} rank(s), {settings.lanes} lane(s): how many {'sequences' if packed else 'rows'} "

@@ -205,8 +205,8 @@ class Stream(IterableDataset[Any]):
         if begun:
             raise ForeignWorkers(
                 f"workers of another DataLoader have begun {begun} pass(es) over this stream, and how much of what "
-                "they read was consumed is not known here. Iterate over the stream itself, with num_workers of its own; or "
-                "count in the loop, and go there: stream.resume(consumed_samples), stream.set_epoch(epoch)"
+                "they read was consumed is not known here. Iterate over the stream itself, with num_workers of its "
+                "own; or count in the loop, and go there: stream.resume(consumed_samples), stream.set_epoch(epoch)"
             )
 
     @property
