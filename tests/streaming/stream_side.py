@@ -15,7 +15,8 @@ def write_jsonl(folder, sizes, *, start=0, name="part"):
     paths, id = [], start
     for number, size in enumerate(sizes):
         path = folder / f"{name}-{number:03d}.jsonl"
-        path.write_text("".join(json.dumps({"id": id + k, "text": "ä" * (id % 7)}) + "\n" for k in range(size)))
+        rows = ({"id": id + k, "text": "ä" * (1 + (id + k) % 7)} for k in range(size))
+        path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
         paths.append(path)
         id += size
     return paths
