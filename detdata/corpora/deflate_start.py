@@ -10,6 +10,10 @@ from __future__ import annotations
 import zlib
 from typing import Any, Final
 
+import numpy as np
+
+from detdata.corpora.points import WINDOW
+
 _LENGTH_ORDER = (16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1)  # RFC 1951, 3.2.7, up to length 1
 
 
@@ -55,3 +59,32 @@ def inflate_from(shift: int, first: int, window: bytes) -> Any:
         whole = bits | (first >> shift) << count
         unpacking.decompress(whole.to_bytes(count // 8 + 1, "little"), 1)
     return unpacking
+
+
+def needed_of(window: bytes, packed: bytes, bit: int) -> bytes:
+    """Return `window` with zeros for what a stream does not copy from it, so that it packs to less.
+
+    packed, bit: the stream, as far as it is at hand, and where it begins. If that is less than 32 KiB of text, all of
+    the window is needed. Raises zlib.error.
+
+    Every byte of text says itself where in the window it comes from, if the window holds its own places: their low and
+    high bytes, in two runs. A byte that is not the same when the low bytes are turned over comes from the window.
+    """
+    places = np.arange(len(window))
+    low, turned, high = (
+        _text(shape.astype(np.uint8).tobytes(), packed, bit)
+        for shape in (places & 255, places & 255 ^ 255, places >> 8)
+    )
+    if low.size < WINDOW:
+        return window
+    copied = low != turned
+    kept = np.zeros(len(window), np.uint8)
+    used = high[copied].astype(np.int64) << 8 | low[copied]
+    kept[used] = np.frombuffer(window, np.uint8)[used]
+    return kept.tobytes()
+
+
+def _text(window: bytes, packed: bytes, bit: int) -> Any:
+    byte, shift = divmod(bit, 8)
+    unpacking = inflate_from(shift, packed[byte], window)
+    return np.frombuffer(unpacking.decompress(packed[byte + (shift > 0) :], WINDOW), np.uint8)

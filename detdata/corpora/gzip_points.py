@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any, NoReturn, final
 
-from detdata.corpora.deflate_start import inflate_from
+from detdata.corpora.deflate_start import inflate_from, needed_of
 from detdata.corpora.errors import CorpusError
 from detdata.corpora.files import DataFile
 from detdata.corpora.points import WINDOW
@@ -46,13 +46,13 @@ def gzip_text(file: DataFile, survey: Survey, spacing: int, progress: Progress |
             if not survey.edges or survey.since >= min(spacing, _FREE):
                 survey.mark(text.member * 8)
         if survey.since < spacing:
-            piece, bit = text.inflate(_FEED, _TEXT), None
+            piece, found = text.inflate(_FEED, _TEXT), None
         else:
-            piece, bit = _to_block(text, window)
+            piece, found = _to_block(text, window)
         window = (window + piece)[-WINDOW:]
         survey.add(piece)
-        if bit is not None:
-            survey.mark(bit, window)
+        if found is not None:
+            survey.mark(*found)
         if piece:
             yield piece
 
@@ -164,8 +164,11 @@ def _leading_zeros(data: bytes) -> int:
     return len(data) - len(data.lstrip(b"\0"))
 
 
-def _to_block(text: GzipText, window: bytes) -> tuple[bytes, int | None]:
-    """Inflate on to where a block begins; return the text up to there and its bit, or None if none was found."""
+def _to_block(text: GzipText, window: bytes) -> tuple[bytes, tuple[int, bytes] | None]:
+    """Inflate on to where a block begins. Return the text up to there, and the block's bit and the window it needs.
+
+    None instead of these if no block was found.
+    """
     pieces: list[bytes] = []
     size = 0
     before = b""  # the packed bytes of the last step, if text came out
@@ -181,25 +184,28 @@ def _to_block(text: GzipText, window: bytes) -> tuple[bytes, int | None]:
             before = data
         elif before:
             done = b"".join(pieces)
-            bit = _block_in(text, before + data, (window + done)[-WINDOW:])
+            known = (window + done)[-WINDOW:]
+            packed = before + data + text.source.peek(_CHECK)
+            bit = _block_in(text, packed, len(before + data), known)
             if bit is not None:
-                return done, (place - len(before)) * 8 + bit
+                return done, ((place - len(before)) * 8 + bit, needed_of(known, packed, bit))
             pieces, before = [done], b""
     return b"".join(pieces), None
 
 
-def _block_in(text: GzipText, passed: bytes, window: bytes) -> int | None:
-    """Return the bit of `passed`, the packed bytes just behind, at which a block begins; None if none can be proven."""
-    beyond = text.source.peek(_CHECK)
-    packed = passed + beyond
-    bits = int.from_bytes(packed[: len(passed) + 2], "little")
+def _block_in(text: GzipText, packed: bytes, passed: int, window: bytes) -> int | None:
+    """Return the bit of `packed` at which a block begins; None if none can be proven.
+
+    packed: what `text` took last, `passed` bytes, and what comes next.
+    """
+    bits = int.from_bytes(packed[: passed + 2], "little")
     expected: bytes | None = b""
-    for bit in range(len(passed) * 8):
+    for bit in range(passed * 8):
         head = bits >> bit
         # Not the last block, with codes of its own, for at most 286 literals and 30 distances.
         if head & 7 != 4 or head >> 3 & 31 > 29 or head >> 8 & 31 > 29:
             continue
-        expected = expected or text.ahead(beyond)
+        expected = expected or text.ahead(packed[passed:])
         if not expected:
             return None
         byte, shift = divmod(bit, 8)

@@ -29,7 +29,8 @@ from detdata.corpora.text import Text
 from detdata.corpora.zst_frames import open_zst, zst_text
 
 _SPACING = 1 << 20  # bytes of text
-_FAR = 1 << 24  # bytes of text between points from which on a file is said to be read forward only
+_NEAR = 1 << 17  # bytes of text between points up to which nothing is said of costs: plain blocks are half of that
+_FAR = 1 << 24  # the same, from which on blocks out of order are dear too
 
 
 class _Lines(Protocol):
@@ -100,8 +101,10 @@ class PackedLines:
         return
 
     def random_cost(self, outlines: Sequence[Outline]) -> Cost | None:
-        """Return what a row costs: unpacking the text between two points, up to it."""
+        """Return what a row costs: unpacking the text between two points, up to it. None where that is little."""
         longest = max((Points.of(outline, "").longest for outline in outlines), default=0)
+        if longest <= _NEAR:
+            return None
         size = f"{longest / 2**20:.1f} MiB" if longest >= 1 << 20 else f"{longest >> 10} KiB"
         text = f"a row costs unpacking all text from the place before it where that can begin, up to {size}"
         if longest < _FAR:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from detdata.corpora import CorpusError
-from detdata.corpora.deflate_start import inflate_from
+from detdata.corpora.deflate_start import inflate_from, needed_of
 from detdata.corpora.files import LocalFile
 from detdata.corpora.gzip_points import gzip_text, open_gzip
 from detdata.corpora.survey import Survey
@@ -41,7 +41,9 @@ def check_points(path, text, points):
     for number, place in enumerate(points.places.tolist()):
         begin = int(points.page_starts[points.pages[number]])
         window = points.window(number, "a")
-        assert text[max(0, begin - WINDOW) : begin].endswith(window)
+        known = text[max(0, begin - WINDOW) : begin]
+        assert all(one in {0, other} for one, other in zip(window[::-1], known[::-1], strict=False))
+        assert len(window) <= len(known)
         assert open_gzip(file, place, window).read(len(text) + 1) == text[begin:]
 
 
@@ -86,6 +88,22 @@ def test_points_are_near_their_spacing_at_every_level(tmp_path, level):
     assert points.longest < 3 << 18
     assert points.places.size >= 4
     check_points(path, text, points)
+
+
+def test_points_hold_what_is_copied_from_the_text_before_and_no_more():
+    text = prose(200_000)
+    window, rest = text[:WINDOW], text[WINDOW:]
+    packing = zlib.compressobj(6, zlib.DEFLATED, -15, zdict=window)
+    packed = packing.compress(rest) + packing.flush()
+
+    needed = needed_of(window, packed, 0)
+
+    assert zlib.decompressobj(-15, zdict=needed).decompress(packed) == rest
+    assert 1000 < needed.count(0) < WINDOW
+    for place in np.flatnonzero(np.frombuffer(needed, np.uint8))[::97]:
+        wrong = needed[:place] + b"\0" + needed[place + 1 :]
+        assert zlib.decompressobj(-15, zdict=wrong).decompress(packed) != rest
+    assert needed_of(window, packed[:900], 0) == window  # too little is known of the stream
 
 
 @pytest.mark.parametrize("flush", [zlib.Z_SYNC_FLUSH, zlib.Z_FULL_FLUSH, zlib.Z_PARTIAL_FLUSH, None])
