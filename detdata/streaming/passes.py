@@ -20,7 +20,7 @@ from detdata.errors import DetdataError
 
 _OWNER, _PASS, _STEP, _PLAN, _RING = 0, 1, 2, 3, 4  # where in the memory
 _KEYS = 8  # passes that are remembered: two iterators may overlap
-_BASE_BITS, _COUNT_BITS, _NUMBER_BITS = 24, 15, 24
+_BASE_BITS, _WORKER_BITS, _COUNT_BITS, _NUMBER_BITS = 20, 9, 12, 22  # of a note; 63 in all
 
 
 @final
@@ -96,24 +96,28 @@ class Passes:
         return _latest(self._shared[_RING:])
 
     def _note(self, base: int, count: int, workers: int) -> int:
-        base &= (1 << _BASE_BITS) - 1
-        count &= (1 << _COUNT_BITS) - 1
+        key = (workers & _ones(_WORKER_BITS)) << _COUNT_BITS | count & _ones(_COUNT_BITS)
+        first = base & _ones(_BASE_BITS)
         words = self._shared[_RING:]  # each is read once: who finds no note of its pass must not count it either
         for word in words:
-            number = word & (1 << _NUMBER_BITS) - 1
-            begun = word >> _NUMBER_BITS & (1 << _COUNT_BITS) - 1
-            first = word >> (_NUMBER_BITS + _COUNT_BITS)
-            # Another thread of the parent may have started a process between two workers.
-            if number and begun == count and abs(first - base) < workers:
-                return int(number) - 1
+            noted = word >> _NUMBER_BITS
+            # Another thread of the parent may have started a process between two workers, so the number may be off. A
+            # pass with as many workers that began before or after is off by their number at least.
+            distance = abs((noted >> (_COUNT_BITS + _WORKER_BITS)) - first)
+            if word and noted & _ones(_COUNT_BITS + _WORKER_BITS) == key and distance < workers:
+                return int(word & _ones(_NUMBER_BITS)) - 1
         following = _latest(words) + 1
-        word = (base << _COUNT_BITS | count) << _NUMBER_BITS | following
-        self._shared[_RING + following % _KEYS] = word
+        note = first << (_COUNT_BITS + _WORKER_BITS) | key
+        self._shared[_RING + following % _KEYS] = note << _NUMBER_BITS | following
         return following - 1
 
 
 def _latest(words: list[int]) -> int:
-    return max(word & (1 << _NUMBER_BITS) - 1 for word in words)
+    return max(word & _ones(_NUMBER_BITS) for word in words)
+
+
+def _ones(bits: int) -> int:
+    return (1 << bits) - 1
 
 
 def _number_of_process() -> int:

@@ -147,7 +147,10 @@ class Stream(IterableDataset[Any]):
         """Yield the rest of the current epoch; in a worker of a foreign DataLoader, its part of it."""
         info = get_worker_info()
         if info is not None:
-            return self._iterate_share(info.id, info.num_workers)
+            try:
+                return self._iterate_share(info.id, info.num_workers)
+            except ForeignWorkers as error:  # at the first item: torch loses what is raised here by a persistent worker
+                return _raising(error)
         return self._run(None)
 
     def until(self, step: int) -> Iterator[Any]:
@@ -376,6 +379,11 @@ class Stream(IterableDataset[Any]):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+
+
+def _raising(error: Exception) -> Iterator[Any]:
+    raise error
+    yield
 
 
 @final
