@@ -23,6 +23,7 @@ _OURS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "text.zst": ("detdata.corpora.packed", "text_zst", (".txt.zst", ".text.zst")),
     "tokens": ("detdata.corpora.tokens", "Tokens", (".bin",)),
 }
+_MUST = ("name", "endings", "outline", "open", "schema")
 _FOREIGN: dict[str, Format] = {}
 
 
@@ -38,12 +39,22 @@ def register_corpus_format(form: Format) -> None:
     ...     print(error)
     form must be a corpus format, got object without name, endings, outline, open, schema
     """
-    missing = [name for name in ("name", "endings", "outline", "open", "schema") if not hasattr(form, name)]
-    if missing:
-        raise ArgumentTypeError(f"form must be a corpus format, got {type(form).__name__} without {', '.join(missing)}")
+    check_format(form)
     if form.name in _OURS or _FOREIGN.get(form.name, form) is not form:
         raise ArgumentValueError(f"there is a corpus format {form.name!r} already; give yours another name")
     _FOREIGN[form.name] = form
+
+
+def check_format(form: Format) -> None:
+    """Raise TypeError unless this is a format.
+
+    >>> check_format(format_named("jsonl"))
+    """
+    if isinstance(form, type):
+        raise ArgumentTypeError(f"form must be a corpus format, got the class {form.__name__}: make one of it")
+    missing = [name for name in _MUST if not hasattr(form, name)]
+    if missing:
+        raise ArgumentTypeError(f"form must be a corpus format, got {type(form).__name__} without {', '.join(missing)}")
 
 
 def format_named(name: str) -> Format:
