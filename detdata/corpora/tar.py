@@ -32,6 +32,7 @@ class Tar:
     scans: ClassVar[bool] = True
     random: ClassVar[str | None] = "a sample costs reading its block of the archive, about 1 MiB"
     keeps: ClassVar[bool] = True
+    shares: ClassVar[bool] = False  # loading only reads
     options: ClassVar[tuple[str, ...]] = (_UNFINISHED,)
     outline_options: ClassVar[tuple[str, ...]] = (_UNFINISHED,)
 
