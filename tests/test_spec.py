@@ -102,7 +102,8 @@ def test_the_plans_on_the_page_are_those_made(row):
 def test_the_records_on_the_page_are_those_of_the_torch_side():
     from detdata import DistributedSampler, Loader
 
-    loader_state, sampler_state = (record for record in RECORDS if "format" in record)
+    records = {record["format"]: record for record in RECORDS if "format" in record}
+    loader_state, sampler_state = records["detdata.loader/1"], records["detdata.distributed_sampler/1"]
     plan = from_spec(loader_state["plan"])
     loader = Loader(list(range(1000)), plan, micro_steps=2)
     loader.load_state_dict(loader_state)
@@ -111,6 +112,21 @@ def test_the_records_on_the_page_are_those_of_the_torch_side():
 
     assert loader_state == json.loads(json.dumps(loader.state_dict()))
     assert sampler_state == json.loads(json.dumps(sampler.state_dict()))
+
+
+def test_the_records_on_the_page_are_those_of_streams():
+    from detdata import Resumable, Stream, Topology
+
+    records = {record["format"]: record for record in RECORDS if "format" in record}
+    rows = [[id] * (id * 5 % 7) for id in range(30)]
+    stream = Stream(rows, batch_size=4, seq_len=3, eos=9, tail="carry", lanes=2, topology=Topology())
+    list(stream.until(2))
+    samples = Resumable([1, 2, 3], Topology())
+    next(iter(samples))
+
+    assert records["detdata.stream/1"] == json.loads(json.dumps(stream.state_dict()))
+    assert records["detdata.resumable/1"] == json.loads(json.dumps(samples.state_dict()))
+    stream.load_state_dict(records["detdata.stream/1"])
 
 
 @given(st.lists(st.one_of(st.integers(0, 2**64 - 1), st.text(max_size=40)), max_size=6))

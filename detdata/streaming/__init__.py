@@ -6,8 +6,19 @@ Read from `stream` (what users see), `settings` (what a stream is), `engines` an
 
 from __future__ import annotations
 
+from detdata.streaming.assembly import NothingKept
+from detdata.streaming.passes import ForeignWorkers
 from detdata.streaming.places import StreamBatch, StreamPosition
 from detdata.streaming.replay import Resumable, Resumption
-from detdata.streaming.stream import Stream
+from detdata.streaming.stream import OtherRanks, Stream
 
-__all__ = ["Resumable", "Resumption", "Stream", "StreamBatch", "StreamPosition"]
+__all__ = [
+    "ForeignWorkers",
+    "NothingKept",
+    "OtherRanks",
+    "Resumable",
+    "Resumption",
+    "Stream",
+    "StreamBatch",
+    "StreamPosition",
+]
