@@ -38,7 +38,7 @@ def gzip_text(file: DataFile, survey: Survey, spacing: int, progress: Progress |
     Checks what `gzip -t` checks. Zeros behind the last member are nothing; anything else is an error. Memory: some
     500 KB. Raises CorpusError naming the byte for a file that is damaged, cut short or no gzip.
     """
-    text = GzipText(Source(file, 0, progress))
+    text = GzipText(Source(file, progress=progress))
     window = b""
     while text.inside or text.begin():
         if text.fresh:
@@ -57,12 +57,9 @@ def gzip_text(file: DataFile, survey: Survey, spacing: int, progress: Progress |
             yield piece
 
 
-def open_gzip(file: DataFile, place: int, window: bytes) -> GzipText:
-    """Return the text of a file from a point on. place: its bit in the file. window: the text before, if it needs it.
-
-    Raises CorpusError.
-    """
-    text = GzipText(Source(file, place // 8))
+def open_gzip(file: DataFile, place: int, window: bytes, needed: int = 0) -> GzipText:
+    """Return the text of a file from a point on. Arguments are those of `OpenAt`. Raises CorpusError."""
+    text = GzipText(Source(file, place // 8, needed))
     if window:
         text.enter(place % 8, window)
     return text
@@ -104,9 +101,9 @@ class GzipText:
             self._damaged(error)
 
     def inflate(self, feed: int, limit: int = 0) -> bytes:
-        """Return the text of the next `feed` packed bytes of the member, no more than `limit` bytes of it."""
+        """Return the text of the next packed bytes of the member, `feed` at most; no more than `limit` bytes of it."""
         self.fresh = False
-        data = self.source.peek(feed)
+        data = self.source.some(feed)
         unpacking = self._unpacking
         try:
             text: bytes = unpacking.decompress(data, limit)

@@ -27,8 +27,9 @@ class Unpacking(Protocol):
         ...
 
 
-# (file, place of a point in the packed file, text before it that the decoder needs) -> the text from there on
-OpenAt: TypeAlias = Callable[[DataFile, int, bytes], Unpacking]
+# (file, bit at which a point is, text before it that is copied behind it, packed bytes that will be needed or 0 where
+# nobody knows) -> the text from there on
+OpenAt: TypeAlias = Callable[[DataFile, int, bytes, int], Unpacking]
 
 
 @final
@@ -71,7 +72,7 @@ class InflatedFile:
         if not length:
             return b""
         first, last = points.page_of(start), points.page_of(start + length - 1)
-        walk = self._walk(first)
+        walk = self._walk(first, last)
         pieces: list[Any] = [walk.page(page) for page in range(first, last + 1)]
         with self._lock:
             self._held = walk
@@ -90,15 +91,17 @@ class InflatedFile:
         """Return the same file, not open yet."""
         return InflatedFile(self._file.fresh(), self._points, self._open_at)
 
-    def _walk(self, page: int) -> _Walk:
-        point = self._points.before(page)
+    def _walk(self, page: int, last: int) -> _Walk:
+        points = self._points
+        point = points.before(page)
         with self._lock:
             held = self._held
-            if held is not None and (held.next == page + 1 or int(self._points.pages[point]) <= held.next <= page):
+            if held is not None and (held.next == page + 1 or int(points.pages[point]) <= held.next <= page):
                 self._held = None  # another thread that comes now begins at a point
                 return held
-        unpacking = self._open_at(self._file, int(self._points.places[point]), self._points.window(point, self.name))
-        return _Walk(self.name, self._points, unpacking, int(self._points.pages[point]))
+        window = points.window(point, self.name)
+        unpacking = self._open_at(self._file, int(points.places[point]), window, points.needed(point, last))
+        return _Walk(self.name, points, unpacking, int(points.pages[point]))
 
 
 @final

@@ -15,6 +15,7 @@ from detdata.corpora.errors import CorpusError
 from detdata.corpora.protocol import Outline
 
 PAGE = 1 << 16  # bytes of text of a page, at most
+_SLACK = 1 << 13  # packed bytes
 WINDOW = 1 << 15  # bytes of text before a point that a decoder may need, at most
 
 _INT64 = ("point_places", "point_pages", "page_starts", "page_digests", "window_ends")
@@ -22,7 +23,7 @@ _INT64 = ("point_places", "point_pages", "page_starts", "page_digests", "window_
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Points:
-    """places: int64[points], of each point in the packed file, as the codec counts. pages: int64[points], its page.
+    """places: int64[points], the bit of the packed file at which each point is. pages: int64[points], its page.
 
     page_starts: int64[pages + 1], byte of the text at which each page begins, and the end of the text.
     page_digests: int64[pages], the xxh3-64 of each page, its bits as a signed number.
@@ -96,6 +97,17 @@ class Points:
     def before(self, page: int) -> int:
         """Return the last point that is not behind the beginning of a page."""
         return int(self.pages.searchsorted(page, side="right")) - 1
+
+    def needed(self, point: int, page: int) -> int:
+        """Return about how many packed bytes unpack to the text from a point to the end of a page, a few too many."""
+        near = self.before(page)
+        if near + 1 >= self.places.size:
+            return 0  # who knows: as far as the file goes
+        begin, edge, beyond = (int(self.places[at]) for at in (point, near, near + 1))
+        first, last = (int(self.page_starts[self.pages[at]]) for at in (near, near + 1))
+        text = int(self.page_starts[page]) + 2 * PAGE - first  # Zstandard unpacks 128 KiB at a time
+        # Between two points text and packed bytes are about in proportion.
+        return max(0, edge - begin + (beyond - edge) * min(text, last - first) // max(1, last - first)) // 8 + _SLACK
 
     def window(self, point: int, name: str) -> bytes:
         """Return what a decoder must know of the text before a point. name: of the file. Raises CorpusError."""

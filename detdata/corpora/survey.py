@@ -40,7 +40,7 @@ class Survey:
         self._windows: list[bytes] = []
 
     def mark(self, place: int, window: bytes = b"") -> None:
-        """Note a point. place: where it is in the packed file, as the codec counts. window: the text before it."""
+        """Note a point. place: its bit in the packed file. window: the text before it that is copied behind it."""
         self._close()
         self._places.append(place)
         self._pages.append(len(self._starts))

@@ -28,23 +28,25 @@ def zst_text(file: DataFile, survey: Survey, spacing: int, progress: Progress | 
     Checks what `zstd -t` checks. Memory: the window that a frame asks for, up to 128 MiB; larger ones are refused.
     Raises CorpusError naming the byte for a file that is damaged, cut short or no Zstandard.
     """
-    source = Source(file, 0, progress)
+    source = Source(file, progress=progress)
     if not source.peek(1):
         raise CorpusError(file.name, "is no Zstandard file: it has no bytes; was it cut short?")
     while _to_frame(source):
         if not survey.edges or survey.since >= min(spacing, _FREE):
-            survey.mark(source.place)
+            survey.mark(source.place * 8)
         text = _Unpacking(source.name, _Frames(source))
         while piece := text.read(_TEXT):
             survey.add(piece)
             yield piece
 
 
-def open_zst(file: DataFile, place: int, window: bytes) -> _Unpacking:
-    """Return the text of a file from a point on. place: its byte in the file. window: b"", as frames need none."""
-    if window:
-        raise CorpusError(file.name, "its index is damaged: a frame needs no text before it; delete the index")
-    return _Unpacking(file.name, _Bytes(Source(file, place)))
+def open_zst(file: DataFile, place: int, window: bytes, needed: int = 0) -> _Unpacking:
+    """Return the text of a file from a point on. Arguments are those of `OpenAt`. Raises CorpusError."""
+    if window or place % 8:
+        raise CorpusError(
+            file.name, "its index is damaged: a frame begins at a byte and needs no text; delete the index"
+        )
+    return _Unpacking(file.name, _Bytes(Source(file, place // 8, needed)))
 
 
 @final
@@ -84,7 +86,7 @@ class _Bytes:
         return self._source.place
 
     def read(self, length: int) -> bytes:
-        return self._source.take(min(length, _READ))
+        return self._source.take(len(self._source.some(length)))
 
     def close(self) -> None:
         """Nothing is open."""

@@ -44,7 +44,7 @@ def check_points(path, text, points):
         known = text[max(0, begin - WINDOW) : begin]
         assert all(one in {0, other} for one, other in zip(window[::-1], known[::-1], strict=False))
         assert len(window) <= len(known)
-        assert open_gzip(file, place, window).read(len(text) + 1) == text[begin:]
+        assert open_gzip(file, place, window, 0).read(len(text) + 1) == text[begin:]
 
 
 def member(text, level=6, strategy=zlib.Z_DEFAULT_STRATEGY, flush=None, every=1000):

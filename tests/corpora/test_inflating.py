@@ -44,9 +44,10 @@ class Counted(FileOf):
 
     def __init__(self, file):
         super().__init__(file)
-        self.bytes = 0
+        self.bytes = self.reads = 0
 
     def read(self, start, length):
+        self.reads += 1
         self.bytes += length
         return super().read(start, length)
 
@@ -224,3 +225,15 @@ def test_a_window_that_unpacks_to_much_is_refused(path):
     points = Points.of(Outline(block_sizes=one, arrays=arrays), "a")
     with pytest.raises(CorpusError, match="too long"):
         points.window(0, "a")
+
+
+def test_a_block_is_read_with_few_bytes_beyond_it_in_few_reads(path, codec):
+    outline = outline_of(path, codec)
+    points = Points.of(outline, "a")
+    starts = points.page_starts[points.pages].tolist()
+    for number in range(1, len(starts) - 2):
+        text, file = inflated(path, codec, outline)
+        assert text.read(starts[number], starts[number + 1] - starts[number] + 100)
+        packed = int(points.places[number + 1] - points.places[number]) // 8
+        assert file.bytes < packed + 70_000  # two pages behind it
+        assert file.reads <= 2

@@ -42,7 +42,7 @@ def check_points(path, text, points):
     file = LocalFile(str(path))
     for place, page in zip(points.places.tolist(), points.pages.tolist(), strict=True):
         begin = int(points.page_starts[page])
-        stream = open_zst(file, place, b"")
+        stream = open_zst(file, place, b"", 0)
         assert stream.read(len(text) + 1) == text[begin:]
 
 
