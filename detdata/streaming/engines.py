@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, Sampler
 
 from detdata.keys import fold
 from detdata.loader import Loader, StaleIteration
+from detdata.look_ahead import LookAhead, look_ahead
 from detdata.plans.shards import Part
 from detdata.reading import Reader, Request, as_is, pack
 from detdata.seeding import seed_found, seed_global
@@ -108,7 +109,7 @@ class Lanes:
         self._pass: object = None
         self._run: Run | None = None
         self._ended = False
-        self._last: tuple[int, list[Piece], list[tuple[int, Piece, int, int]]] | None = None
+        self._last: tuple[int, Grid, list[Piece], list[tuple[int, Piece, int, int]]] | None = None
         self._grid = settings.grid
         self._held = find_streams([settings.collate])
         self._requests = _Requests()
@@ -127,6 +128,10 @@ class Lanes:
             collate_fn=as_is,
             **settings.loading,
         )
+        if len(settings.own_lanes) == 1:  # of several, which is read next hangs on what comes: nothing is known ahead
+            workers = self._torch_loader.num_workers
+            in_flight = workers * (self._torch_loader.prefetch_factor or 1)
+            self._requests.ahead = look_ahead(settings.reader, workers, in_flight)
         self._step, self._start = place.step, place
 
     @property
@@ -177,10 +182,10 @@ class Lanes:
                 while lane.ready < wanted:
                     chunk = next(chunks, None)
                     self._check_pass(mine)
-                    if chunk is None:
+                    if chunk is None:  # the end: one lane alone ends
+                        wanted = lane.ready
                         break
                     run.put(chunk)
-            wanted = min(wanted, *(lane.ready for lane in run.lanes))
             if wanted < settings.per_lane and (wanted == 0 or settings.drops_rest):
                 break
             item = self._assemble(run.lanes, wanted)
@@ -201,9 +206,13 @@ class Lanes:
     def _assemble(self, lanes: list[Lane], wanted: int) -> Any:
         settings = self._settings
         if settings.seq_len is None:
+            if not settings.batched:
+                piece = lanes[0].take()
+                self._last = self._step, self._grid, [piece], []
+                return piece.value
             pieces = [lane.take() for _ in range(wanted) for lane in lanes]
-            self._last = self._step, pieces, []
-            return self._collate([piece.value for piece in pieces]) if settings.batched else pieces[0].value
+            self._last = self._step, self._grid, pieces, []
+            return self._collate([piece.value for piece in pieces])
         sequences: list[Any] = []
         segments: list[tuple[int, Piece, int, int]] = []
         for _ in range(wanted):
@@ -211,7 +220,7 @@ class Lanes:
                 tokens, origins = lane.take_sequence()
                 segments += [(len(sequences), *origin) for origin in origins]
                 sequences.append(torch.from_numpy(tokens))
-        self._last = self._step, [], segments
+        self._last = self._step, self._grid, [], segments
         return self._collate(sequences) if settings.batched else sequences[0]
 
     def _collate(self, samples: list[Any]) -> Any:
@@ -232,7 +241,7 @@ class Lanes:
         """Return what was handed out last."""
         if self._last is None:
             return None
-        step, pieces, segments = self._last
+        step, grid, pieces, segments = self._last
         if segments:
             pieces = [piece for _, piece, _, _ in segments]
         rows = np.array([piece.id for piece in pieces], dtype=np.int64)
@@ -240,7 +249,7 @@ class Lanes:
         real = np.ones(rows.size, dtype=np.bool_)
         if self._settings.kind == "rows":
             last = np.array([piece.row for piece in pieces], dtype=np.int64)
-            real = self._grid.places(pieces[0].epoch, self._settings.topology.rank, last)[1]
+            real = grid.places(pieces[0].epoch, self._settings.topology.rank, last)[1]
         table = np.array([(at, piece.id, start, stop) for at, piece, start, stop in segments], dtype=np.int64)
         return StreamBatch(step, rows, epochs, real, table if segments else None)
 
@@ -250,8 +259,14 @@ class _Requests(Sampler[Request]):
     """The batch sampler inside: what the present run asks for, when torch has room for it."""
 
     run: Run | None = None
+    ahead: LookAhead | None = None
 
     def __iter__(self) -> Iterator[Request]:
-        if self.run is not None:
-            for asked in self.run.requests():
-                yield pack(Part(asked.row, asked.lane, asked.ids, asked.epoch))
+        if self.run is None:
+            return
+        parts = (Part(asked.row, asked.lane, asked.ids, asked.epoch) for asked in self.run.requests())
+        if self.ahead is None:
+            yield from map(pack, parts)
+            return
+        for part, notice in self.ahead.walk(parts):
+            yield pack(part, notice)

@@ -78,6 +78,16 @@ class RowReader:
             return [self._made(id, self.dataset[id]) for id in ids]
         return [self._made(id, row) for id, row in zip(ids, many(list(ids)), strict=True)]
 
+    @property
+    def blocks_of(self) -> Any:
+        """The dataset's own, if it has one: what tells which blocks will be needed (detdata.look_ahead)."""
+        return getattr(self.dataset, "blocks_of", None)
+
+    @property
+    def expect(self) -> Any:
+        """The dataset's own, if it has one."""
+        return getattr(self.dataset, "expect", None)
+
     def set_epoch(self, epoch: int) -> None:
         """Tell the dataset its epoch, where it wants to know."""
         tell = getattr(self.dataset, "set_epoch", None)

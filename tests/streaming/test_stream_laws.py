@@ -7,8 +7,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from detdata import Plan, Shuffle, Stream, Topology
-from tests.streaming.stream_side import as_it_is, as_list, as_lists, keeps, make, noisy, tokens_of
+from detdata import Plan, Shuffle, Stream, Topology, open_corpus
+from tests.streaming.stream_side import (
+    as_it_is,
+    as_list,
+    as_lists,
+    id_of,
+    keeps,
+    kept_row,
+    make,
+    noisy,
+    tokens_of,
+    write_jsonl,
+)
 from tests.torch_side import FORK, joined
 
 EXAMPLES = settings(max_examples=60)
@@ -210,3 +221,21 @@ def test_a_few_long_rows_fill_a_larger_batch_of_sequences():
     stream = make([list(range(20))], 4, seq_len=3, tokens=None)
     assert list(stream) == [[[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]]
     assert stream.progress.epoch == 1
+
+
+@pytest.mark.parametrize("kind", ["rows", "filled", "packed", "batches"])
+def test_workers_share_the_blocks_of_a_corpus_and_each_is_decoded_once(tmp_path, kind):
+    write_jsonl(tmp_path, [400, 500])
+    corpus = open_corpus(tmp_path, index="no", rows_per_block=50)
+    batch_size, options = {
+        "rows": (None, {"map": id_of}),
+        "filled": (8, {"filter": kept_row, "map": id_of}),
+        "packed": (4, {"seq_len": 16, "tokens": tokens_of}),
+        "batches": (8, {"map": id_of}),
+    }[kind]
+    straight = list(make(corpus, batch_size, **options))
+    stream = make(corpus, batch_size, num_workers=2, **options)
+    assert straight == list(stream)
+    inside = stream._engine._loader if kind == "batches" else stream._engine
+    loaded = inside._requests.ahead.blocks_loaded
+    assert loaded is None or len(corpus.block_sizes) <= loaded <= 1.2 * len(corpus.block_sizes)
