@@ -7,29 +7,73 @@ on K.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, final
 
 import numpy as np
 
+from detdata.checks import as_int
+from detdata.errors import StateMismatch, UnknownFormat
 from detdata.plans.shards import Part, parts
 from detdata.reading import Reader, pack
-from detdata.streaming.passes import ForeignWorkers
+from detdata.streaming.passes import ForeignWorkers, Passes
 from detdata.streaming.places import Grid
 from detdata.streaming.settings import Settings
 
 _ROWS = 64
+_FORMAT = "detdata.stream_worker/1"
 
 
-@dataclass(slots=True)
+@final
 class Share:
     """A worker's part of a pass. step: where the pass begins; done: batches, or source rows, of its own so far."""
 
-    worker: int
-    workers: int
-    step: int
-    done: int = 0
+    def __init__(self) -> None:
+        self.worker, self.workers, self.step, self.done = 0, 0, 0, 0
+        self._resumed = False
+
+    def iterate(self, settings: Settings, passes: Passes, plan_key: int, worker: int, workers: int) -> Iterator[Any]:
+        """Begin a pass, and yield the worker's part of it. Raises ForeignWorkers, at the first item."""
+        try:
+            check_foreign(settings, workers)
+            aim = passes.begin(worker, workers, plan_key)
+        except ForeignWorkers as error:  # not at once: torch loses what a persistent worker raises here
+            return _raising(error)
+        if self._resumed:
+            self._resumed = False
+            passes.aim_here(self.step)
+        else:
+            step = aim.step
+            if aim.epochs_later:
+                step = settings.plan.first_step(settings.plan.epoch(step) + aim.epochs_later)
+            self.worker, self.workers, self.step, self.done = worker, workers, step, 0
+        return _iterate(settings, self)
+
+    def state_dict(self, plan_key: int) -> dict[str, Any]:
+        """Return the state of this worker's part."""
+        if not self.workers:
+            return {"format": _FORMAT}
+        numbers = {"worker": self.worker, "workers": self.workers, "step": self.step, "done": self.done}
+        return {"format": _FORMAT, "plan": plan_key, **numbers}
+
+    def load_state_dict(self, state: Any, plan_key: int, worker: int, workers: int) -> None:
+        """Let the next pass go on from a worker's state. Raises UnknownFormat, StateMismatch."""
+        if not isinstance(state, Mapping) or state.get("format") != _FORMAT:
+            raise UnknownFormat(f"a worker takes a {_FORMAT} state, one that state_dict() gave in a worker")
+        if set(state) == {"format"}:
+            return
+        if (state.get("plan"), state.get("worker"), state.get("workers")) != (plan_key, worker, workers):
+            raise StateMismatch(
+                f"the state is of worker {state.get('worker')} of {state.get('workers')} and its plan; this is worker "
+                f"{worker} of {workers}. Such states belong to one number of workers; a Stream's own state does not"
+            )
+        step, done = (as_int(state.get(name), name) for name in ("step", "done"))
+        self.worker, self.workers, self.step, self.done, self._resumed = worker, workers, step, done, True
+
+
+def _raising(error: Exception) -> Iterator[Any]:
+    raise error
+    yield
 
 
 def check_foreign(settings: Settings, workers: int) -> None:
@@ -44,7 +88,7 @@ def check_foreign(settings: Settings, workers: int) -> None:
     )
 
 
-def iterate(settings: Settings, share: Share) -> Iterator[Any]:
+def _iterate(settings: Settings, share: Share) -> Iterator[Any]:
     """Yield a worker's part, counting it in `share` as it is handed out."""
     reader = Reader(
         settings.reader, settings.randomness, settings.seed, settings.topology.rank, settings.reader_collate

@@ -27,6 +27,7 @@ class Source:
         self._corpus = dataset if isinstance(dataset, Corpus) else None
         self._size = len(dataset)
         self._facts: dict[int, FileFacts] = {}
+        self._digested = (0, "")  # the last digest, and of how many files: the next state asks for the same mostly
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_facts": {}}
@@ -79,7 +80,9 @@ class Source:
         return self._facts[number]
 
     def _digest(self, count: int) -> str:
-        return digest(canonical_json([list(self._of(number)) for number in range(count)]))
+        if self._digested[0] != count:
+            self._digested = count, digest(canonical_json([list(self._of(number)) for number in range(count)]))
+        return self._digested[1]
 
 
 def _told(facts: FileFacts) -> str:

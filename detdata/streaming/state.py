@@ -215,6 +215,15 @@ def _lane_differences(saved: SavedStream, settings: Settings) -> Found:
     return [("lanes", f"lanes {sorted(held)} of {saved.lanes}", how)]
 
 
+def size_change(saved: SavedStream, settings: Settings) -> tuple[int, int] | None:
+    """Return (saved, present) batch size where loading a state goes on with another one."""
+    plan, step = settings.plan, saved.loader.progress.global_step
+    if not settings.batched or saved.kind == "rows" or plan.resizes or plan.skips:
+        return None
+    sizes = saved.loader.plan.batch_size_at(step), plan.batch_size
+    return sizes if sizes[0] != sizes[1] else None
+
+
 def resumed(saved: SavedStream, settings: Settings) -> tuple[Plan, Place]:
     """Return the plan and the place to go on with; `differences` has found none."""
     progress = saved.loader.progress

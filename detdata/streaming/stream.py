@@ -9,7 +9,7 @@ from typing import Any, final
 from torch.utils.data import IterableDataset, get_worker_info
 
 from detdata.checks import as_int
-from detdata.errors import ArgumentValueError, DetdataError, StateMismatch, UnknownFormat
+from detdata.errors import ArgumentValueError, DetdataError, StateMismatch
 from detdata.keys import fold
 from detdata.orders import Order
 from detdata.orders.base import MAX_EPOCH
@@ -20,16 +20,14 @@ from detdata.progress import Progress
 from detdata.reading import Randomness
 from detdata.records import canonical_json
 from detdata.streaming.engines import Engine, engine_for
-from detdata.streaming.foreign import Share, check_foreign, iterate
+from detdata.streaming.foreign import Share
 from detdata.streaming.passes import ForeignWorkers, Passes
 from detdata.streaming.places import LanePlace, Place, StreamBatch, StreamPosition
 from detdata.streaming.rows import Filter, Map
 from detdata.streaming.settings import Settings, Tail, check
 from detdata.streaming.source import Source
-from detdata.streaming.state import differences, read, resumed, write
+from detdata.streaming.state import differences, read, resumed, size_change, write
 from detdata.topology import Topology
-
-_WORKER_FORMAT = "detdata.stream_worker/1"
 
 
 @final
@@ -107,8 +105,7 @@ class Stream(IterableDataset[Any]):
         self._engine: Engine | None = None  # made when it is first needed, in the process that needs it
         self._at, self._seen, self._kept = self._beginning(0), 0, 0
         self._passes = Passes()
-        self._share: Share | None = None  # in a worker of a foreign DataLoader
-        self._resumed_share = False
+        self._share = Share()  # of a worker of a foreign DataLoader
         self._aim()
 
     # --- what it is ---------------------------------------------------------------------------------------------------
@@ -147,10 +144,7 @@ class Stream(IterableDataset[Any]):
         """Yield the rest of the current epoch; in a worker of a foreign DataLoader, its part of it."""
         info = get_worker_info()
         if info is not None:
-            try:
-                return self._iterate_share(info.id, info.num_workers)
-            except ForeignWorkers as error:  # at the first item: torch loses what is raised here by a persistent worker
-                return _raising(error)
+            return self._share.iterate(self._settings, self._passes, self._plan_key(), info.id, info.num_workers)
         return self._run(None)
 
     def until(self, step: int) -> Iterator[Any]:
@@ -284,7 +278,7 @@ class Stream(IterableDataset[Any]):
         stream, other ranks have lanes of their own (`rank_state_dict`). In a worker: of that worker's part.
         """
         if get_worker_info() is not None:
-            return self._share_state()
+            return self._share.state_dict(self._plan_key())
         settings = self._settings
         if not settings.arithmetic and settings.topology.world_size > 1:
             raise OtherRanks(
@@ -307,6 +301,13 @@ class Stream(IterableDataset[Any]):
         """
         return differences(read(state), self._settings, self._source)
 
+    def batch_size_change(self, state: Any) -> tuple[int, int] | None:
+        """Return (saved, present) global batch size if loading this state would go on with another one, else None.
+
+        Of single rows it is the world size, and none. Changes nothing; raises UnknownFormat.
+        """
+        return size_change(read(state), self._settings)
+
     def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
         """Go on from a state, or from the list of all ranks' states, on any number of workers.
 
@@ -314,8 +315,9 @@ class Stream(IterableDataset[Any]):
         behind those that were there, in order, while the first epoch lasts. Raises StateMismatch naming every field and
         file that differs, before anything changes; UnknownFormat; ValueError.
         """
-        if get_worker_info() is not None:
-            self._load_share(state)
+        info = get_worker_info()
+        if info is not None:
+            self._share.load_state_dict(state, self._plan_key(), info.id, info.num_workers)
             return
         saved = read(state)
         wrong = differences(saved, self._settings, self._source)
@@ -334,43 +336,6 @@ class Stream(IterableDataset[Any]):
             self._engine, self._settings = None, settings
         self._move(place, seen, kept)
 
-    # --- in a worker of a foreign DataLoader --------------------------------------------------------------------------
-
-    def _iterate_share(self, worker: int, workers: int) -> Iterator[Any]:
-        check_foreign(self._settings, workers)
-        aim = self._passes.begin(worker, workers, self._plan_key())
-        if self._resumed_share and self._share is not None:
-            self._resumed_share = False
-            self._passes.aim_here(self._share.step)
-        else:
-            step = aim.step
-            if aim.epochs_later:
-                step = self.plan.first_step(self.plan.epoch(step) + aim.epochs_later)
-            self._share = Share(worker, workers, step)
-        return iterate(self._settings, self._share)
-
-    def _share_state(self) -> dict[str, Any]:
-        share = self._share
-        if share is None:
-            return {"format": _WORKER_FORMAT}
-        numbers = {"worker": share.worker, "workers": share.workers, "step": share.step, "done": share.done}
-        return {"format": _WORKER_FORMAT, "plan": self._plan_key(), **numbers}
-
-    def _load_share(self, state: Any) -> None:
-        if not isinstance(state, Mapping) or state.get("format") != _WORKER_FORMAT:
-            raise UnknownFormat(f"a worker takes a {_WORKER_FORMAT} state, one that state_dict() gave in a worker")
-        if set(state) == {"format"}:
-            return
-        info = get_worker_info()
-        here = (None, None) if info is None else (info.id, info.num_workers)
-        if state.get("plan") != self._plan_key() or (state.get("worker"), state.get("workers")) != here:
-            raise StateMismatch(
-                f"the state is of worker {state.get('worker')} of {state.get('workers')} and its plan; this is worker "
-                f"{here[0]} of {here[1]}. Such states belong to one number of workers; a Stream's own state does not"
-            )
-        share = Share(*(as_int(state.get(name), name) for name in ("worker", "workers", "step", "done")))
-        self._share, self._resumed_share = share, True
-
     # --- copies -------------------------------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
@@ -379,11 +344,6 @@ class Stream(IterableDataset[Any]):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-
-
-def _raising(error: Exception) -> Iterator[Any]:
-    raise error
-    yield
 
 
 @final

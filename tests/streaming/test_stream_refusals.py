@@ -229,3 +229,18 @@ def test_a_copy_shares_nothing_with_its_original():
     copy = pickle.loads(pickle.dumps(stream))
     list(copy)
     assert (stream.progress.global_step, copy.progress.global_step) == (1, 5)
+
+
+def test_another_batch_size_is_told_before_a_state_is_loaded():
+    stream = make(list(range(48)), 8)
+    next(iter(stream))
+    assert make(list(range(48)), 12).batch_size_change(stream.state_dict()) == (8, 12)
+    assert make(list(range(48)), 8).batch_size_change(stream.state_dict()) is None
+    rows = make(list(range(48)), world_size=2)
+    assert make(list(range(48)), world_size=3).batch_size_change(rows.state_dict()) is None
+    filled = make(list(range(48)), 2, filter=keeps)
+    other = make(list(range(48)), 3, filter=keeps)
+    assert other.batch_size_change(filled.state_dict()) == (2, 3)
+    next(iter(filled))
+    other.load_state_dict(filled.state_dict())
+    assert next(iter(other)) == [id for id in range(48) if keeps(id)][2:5]
