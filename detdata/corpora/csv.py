@@ -52,7 +52,7 @@ class Csv:
 def _delimiter(options: Options, name: str) -> str:
     given = options.get("delimiter")
     if given is None:
-        return "\t" if name.lower().endswith(".tsv") else ","
+        return "\t" if name.lower().endswith((".tsv", ".tsv.gz", ".tsv.zst")) else ","
     if not isinstance(given, str) or len(given) != 1 or not given.isascii() or given in '"\r\n':
         raise ArgumentValueError(f"delimiter must be one ASCII character, no quote and no line end; got {brief(given)}")
     return given

@@ -11,6 +11,8 @@ from detdata.errors import ArgumentTypeError, ArgumentValueError
 _OURS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "arrow": ("detdata.corpora.arrow", "Arrow", (".arrow", ".feather", ".ipc")),
     "csv": ("detdata.corpora.csv", "Csv", (".csv", ".tsv")),
+    "csv.gz": ("detdata.corpora.packed", "csv_gz", (".csv.gz", ".tsv.gz")),
+    "csv.zst": ("detdata.corpora.packed", "csv_zst", (".csv.zst", ".tsv.zst")),
     "jsonl": ("detdata.corpora.jsonl", "JsonLines", (".jsonl", ".ndjson", ".jsonlines")),
     "jsonl.gz": ("detdata.corpora.packed", "jsonl_gz", (".jsonl.gz", ".ndjson.gz", ".jsonlines.gz", ".json.gz")),
     "jsonl.zst": ("detdata.corpora.packed", "jsonl_zst", (".jsonl.zst", ".ndjson.zst", ".jsonlines.zst")),

@@ -220,7 +220,10 @@ def _check_schemas(form: Format, entries: Sequence[Entry], options: Options) -> 
     for entry in entries:
         if not entry.outline.rows:
             continue
-        schema = form.schema(entry.outline, options)
+        try:
+            schema = form.schema(entry.outline, options)
+        except CorpusError as error:  # a format does not know here which file it is
+            raise CorpusError(error.file or entry.file.name, error.reason) from error
         if schema is None:
             return
         if first is None:

@@ -1,4 +1,4 @@
-"""Lines of JSON and of text, packed by gzip or Zstandard: the plain formats, reading through `InflatedFile`.
+"""Lines of JSON, text and CSV, packed by gzip or Zstandard: the plain formats, reading through `InflatedFile`.
 
 A block is the rows that begin between two access points, so that loading it unpacks little more than its own text.
 """
@@ -6,14 +6,15 @@ A block is the rows that begin between two access points, so that loading it unp
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Protocol, final
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol, final
 
 import numpy as np
 
 from detdata.arrays import Int64Array
 from detdata.checks import as_int
 from detdata.corpora.costs import Cost
+from detdata.corpora.csv import Csv
 from detdata.corpora.errors import CorpusError
 from detdata.corpora.files import DataFile
 from detdata.corpora.gzip_points import gzip_text, open_gzip
@@ -28,15 +29,20 @@ from detdata.corpora.survey import Survey
 from detdata.corpora.text import Text
 from detdata.corpora.zst_frames import open_zst, zst_text
 
+_OWN = ("spacing",)
 _SPACING = 1 << 20  # bytes of text
 _NEAR = 1 << 17  # bytes of text between points up to which nothing is said of costs: plain blocks are half of that
 _FAR = 1 << 24  # the same, from which on blocks out of order are dear too
 
 
-class _Lines(Protocol):
+class _Plain(Protocol):
     """A plain format of lines."""
 
+    def outline(self, file: DataFile, options: Options, progress: Progress | None = None) -> Outline: ...
+
     def open(self, file: DataFile, outline: Outline, options: Options) -> LineShard: ...
+
+    def schema(self, outline: Outline, options: Options) -> Any: ...
 
 
 @final
@@ -58,8 +64,10 @@ _ZST = Codec(zst_text, open_zst, "write it in frames of some 256 KiB, as docs/fo
 
 @final
 @dataclass(frozen=True, slots=True)
-class PackedLines:
-    """A format of lines in packed files. plain: the format of their text. blank_rows: whether blank lines are rows.
+class Packed:
+    """A format of lines in packed files. plain: the format of their text.
+
+    blank_rows: whether blank lines are rows; None for a plain format that finds its rows itself, in a second pass.
 
     >>> jsonl_gz().name
     'jsonl.gz'
@@ -67,38 +75,46 @@ class PackedLines:
 
     name: str
     endings: tuple[str, ...]
-    plain: _Lines
-    blank_rows: bool
+    plain: _Plain
+    blank_rows: bool | None
     codec: Codec
     options: tuple[str, ...]
+    outline_options: tuple[str, ...]
 
     scans: ClassVar[bool] = True
     random: ClassVar[str | None] = None
     keeps: ClassVar[bool] = True
-    outline_options: ClassVar[tuple[str, ...]] = ("spacing",)
 
     def outline(self, file: DataFile, options: Options, progress: Progress | None = None) -> Outline:
-        """Return where the rows of the text are, and the points and pages of `Points.arrays`."""
+        """Return the outline of the text, its blocks cut at points, and with the points of `Points.arrays`."""
         spacing = as_int(options.get("spacing", _SPACING), "spacing", low=1 << 12, high=1 << 30)
         survey = Survey(spacing)
         texts = self.codec.texts(file, survey, spacing, progress)
-        base, found = row_starts(texts, file.name, blank_rows=self.blank_rows)
-        cuts = _Cuts(survey) if options.rows_per_block is None else Marks(base, options.rows_per_block)
-        end = base
-        for starts, end in found:
-            cuts.add(starts, end)
-        outline = cuts.outline(end, file.name)
-        arrays = {**outline.arrays, **survey.points().arrays()}
-        return Outline(block_sizes=outline.block_sizes, arrays=arrays)
+        if self.blank_rows is not None:
+            base, found = row_starts(texts, file.name, blank_rows=self.blank_rows)
+            cuts = _Cuts(survey) if options.rows_per_block is None else Marks(base, options.rows_per_block)
+            end = base
+            for starts, end in found:
+                cuts.add(starts, end)
+            outline, points = cuts.outline(end, file.name), survey.points()
+        else:
+            for _ in texts:
+                pass
+            points = survey.points()
+            text = InflatedFile(file, points, self.codec.open_at)
+            outline = self.plain.outline(text, options)
+            if options.rows_per_block is None:
+                outline = _joined(outline, np.array(survey.edges, np.int64))
+        return replace(outline, arrays={**outline.arrays, **points.arrays()})
 
     def open(self, file: DataFile, outline: Outline, options: Options) -> PackedShard:
         """Open a file for reading. Raises CorpusError."""
         text = InflatedFile(file, Points.of(outline, file.name), self.codec.open_at)
         return PackedShard(self.plain.open(text, outline, options))
 
-    def schema(self, outline: Outline, options: Options) -> None:
-        """Return None, as the plain formats do."""
-        return
+    def schema(self, outline: Outline, options: Options) -> Any:
+        """Return what the plain format does."""
+        return self.plain.schema(outline, options)
 
     def random_cost(self, outlines: Sequence[Outline]) -> Cost | None:
         """Return what a row costs: unpacking the text between two points, up to it. None where that is little."""
@@ -161,24 +177,43 @@ class _Cuts:
         return Outline(block_sizes=np.diff(firsts), arrays={"starts": starts})
 
 
-def jsonl_gz() -> PackedLines:
+def _joined(outline: Outline, edges: Int64Array) -> Outline:
+    """Return an outline with those blocks made one that begin between the same two edges."""
+    starts = outline.arrays["starts"]
+    first = np.flatnonzero(np.diff(edges.searchsorted(starts[:-1], side="right"), prepend=-1))
+    sizes = np.add.reduceat(outline.block_sizes, first) if first.size else outline.block_sizes
+    return replace(outline, block_sizes=sizes, arrays={"starts": np.append(starts[first], starts[-1])})
+
+
+def jsonl_gz() -> Packed:
     """Return the format of JSON lines packed by gzip."""
     endings = (".jsonl.gz", ".ndjson.gz", ".jsonlines.gz", ".json.gz")
-    return PackedLines("jsonl.gz", endings, JsonLines(), False, _GZIP, ("spacing",))
+    return Packed("jsonl.gz", endings, JsonLines(), False, _GZIP, _OWN, _OWN)
 
 
-def jsonl_zst() -> PackedLines:
+def jsonl_zst() -> Packed:
     """Return the format of JSON lines packed by Zstandard."""
-    return PackedLines(
-        "jsonl.zst", (".jsonl.zst", ".ndjson.zst", ".jsonlines.zst"), JsonLines(), False, _ZST, ("spacing",)
-    )
+    endings = (".jsonl.zst", ".ndjson.zst", ".jsonlines.zst")
+    return Packed("jsonl.zst", endings, JsonLines(), False, _ZST, _OWN, _OWN)
 
 
-def text_gz() -> PackedLines:
+def text_gz() -> Packed:
     """Return the format of plain text packed by gzip."""
-    return PackedLines("text.gz", (".txt.gz", ".text.gz"), Text(), True, _GZIP, ("spacing", "text_column"))
+    return Packed("text.gz", (".txt.gz", ".text.gz"), Text(), True, _GZIP, (*_OWN, *Text.options), _OWN)
 
 
-def text_zst() -> PackedLines:
+def text_zst() -> Packed:
     """Return the format of plain text packed by Zstandard."""
-    return PackedLines("text.zst", (".txt.zst", ".text.zst"), Text(), True, _ZST, ("spacing", "text_column"))
+    return Packed("text.zst", (".txt.zst", ".text.zst"), Text(), True, _ZST, (*_OWN, *Text.options), _OWN)
+
+
+def csv_gz() -> Packed:
+    """Return the format of CSV packed by gzip."""
+    known = (*_OWN, *Csv.outline_options)
+    return Packed("csv.gz", (".csv.gz", ".tsv.gz"), Csv(), None, _GZIP, (*_OWN, *Csv.options), known)
+
+
+def csv_zst() -> Packed:
+    """Return the format of CSV packed by Zstandard."""
+    known = (*_OWN, *Csv.outline_options)
+    return Packed("csv.zst", (".csv.zst", ".tsv.zst"), Csv(), None, _ZST, (*_OWN, *Csv.options), known)
