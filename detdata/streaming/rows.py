@@ -52,6 +52,8 @@ class Packing:
                 f"the tokens of row {id} must be integers in one list or array, got {brief(found)}; "
                 "say where they are: tokens= a column's name, or a function of the row"
             )
+        if array.dtype == np.uint64 and array.size and array.max() > np.iinfo(np.int64).max:
+            raise ArgumentValueError(f"row {id} has the token {array.max()}; tokens go up to 2**63 - 1")
         ended = array.astype(np.int64)
         return ended if self.eos is None else np.append(ended, np.int64(self.eos))
 

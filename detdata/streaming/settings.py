@@ -244,9 +244,9 @@ def _check_shares(settings: Settings, size: int) -> None:
             "fill=False (a step takes batch_size rows and gives what is kept of them); "
             f"or an order of the rows that are kept, Subset(Sequential({size}), ids)"
         )
-    if size < settings.lanes:
+    if plan.order.size < settings.lanes:
         raise ArgumentValueError(
-            f"{size} rows cannot be shared by {settings.lanes} lane(s) of {ranks} rank(s): some would have none"
+            f"{plan.order.size} rows cannot be shared by {settings.lanes} lane(s) of {ranks} rank(s), each with one"
         )
 
 

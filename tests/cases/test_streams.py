@@ -3,6 +3,7 @@
 Each test does what its case says, and its name begins with the case's id.
 """
 
+import gzip
 import json
 import pickle
 
@@ -147,6 +148,15 @@ def test_o_st4_a_resume_reads_no_more_than_a_block(tmp_path, monkeypatch, varian
     # Two neighbouring blocks at most; a block is some 64 KiB.
     assert max(read) <= 2 * largest / (len(blocks) / files) * 2
     assert read[1] <= 3 * max(read[0], 1 << 16)
+
+
+def test_o_st4_gzip_may_be_slower_and_is_right(tmp_path):
+    for number in range(3):
+        rows = "".join(json.dumps({"id": number * 2000 + k, "text": "grün … " * (k % 5)}) + "\n" for k in range(2000))
+        (tmp_path / f"{number}.jsonl.gz").write_bytes(gzip.compress(rows.encode()))
+    stream = make(open_corpus(tmp_path, index="no"), 16, map=id_of, tail="drop")
+    stream.resume(5408)
+    assert [id for batch in stream for id in batch] == list(range(5408, 6000))
 
 
 # --- worker processes -------------------------------------------------------------------------------------------------

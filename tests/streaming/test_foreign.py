@@ -161,6 +161,26 @@ def test_a_workers_state_is_not_taken_for_a_streams():
         list(in_workers(shuffled(), {0: state, 1: state}))
 
 
+@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize("batch_size", [None, 3])
+def test_torchdatas_loader_goes_on_in_any_epoch(workers, batch_size):
+    stateful = pytest.importorskip("torchdata.stateful_dataloader")
+
+    def loader_over(stream):
+        start = FORK if workers else {}
+        return stateful.StatefulDataLoader(stream, None, num_workers=workers, collate_fn=as_it_is, **start)
+
+    straight = loader_over(shuffled(batch_size=batch_size))
+    epochs = [list(straight) for _ in range(3)]
+    loader = loader_over(shuffled(batch_size=batch_size))
+    list(loader)
+    begun = [item for _, item in zip(range(3), loader, strict=False)]
+    state = loader.state_dict()
+    resumed = loader_over(shuffled(batch_size=batch_size))
+    resumed.load_state_dict(state)
+    assert epochs[1:] == [begun + list(resumed), list(resumed)]
+
+
 # --- passes -----------------------------------------------------------------------------------------------------------
 
 

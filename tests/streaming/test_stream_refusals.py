@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from detdata import Plan, Sequential, Shuffle, StateMismatch, Stream, Topology, UnknownFormat
+from detdata import Plan, Sequential, Shuffle, StateMismatch, Stream, Subset, Topology, UnknownFormat
 from detdata.loader import StaleIteration
 from tests.streaming.stream_side import as_list, keeps, make, tokens_of
 
@@ -40,6 +40,10 @@ def test_steps_that_could_not_be_equal_are_refused_when_the_stream_is_made():
             make(list(range(40)), 4, world_size=2, **options)
     with pytest.raises(ValueError, match=r"3 rows cannot be shared by 4 lane\(s\) of 4 rank"):
         make(list(range(3)), 4, world_size=4, filter=keeps, tail="carry")
+    with pytest.raises(ValueError, match="2 rows cannot be shared by 3 lane"):
+        Stream(
+            list(range(40)), Subset(Sequential(40), [3, 9]), 3, filter=keeps, lanes=3, tail="carry", topology=Topology()
+        )
     with pytest.raises(ValueError, match=r"41 rows in batches of 8 ends with a step of 1 row\(s\) for 2 ranks"):
         make(list(range(41)), 8, world_size=2)
     with pytest.raises(ValueError, match="multiple of lanes 3"):
@@ -216,6 +220,7 @@ def test_wrong_arguments_are_refused_by_name(arguments, error, match):
         ("abc", {}, "the tokens of row 0 must be integers"),
         ([1.5], {}, "the tokens of row 0 must be integers"),
         ([[1, 2]], {}, "the tokens of row 0 must be integers"),
+        ([2**63], {}, "row 0 has the token 9223372036854775808"),
     ],
 )
 def test_rows_that_hold_no_tokens_are_named(row, options, match):
