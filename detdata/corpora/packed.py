@@ -109,6 +109,9 @@ class Packed:
 
     def open(self, file: DataFile, outline: Outline, options: Options) -> PackedShard:
         """Open a file for reading. Raises CorpusError."""
+        starts = outline.arrays.get("starts")
+        if starts is None or starts.dtype != np.int64 or starts.size != outline.block_sizes.size + 1:
+            raise CorpusError(file.name, "its index does not say where blocks begin; delete the index")
         text = InflatedFile(file, Points.of(outline, file.name), self.codec.open_at)
         return PackedShard(self.plain.open(text, outline, options))
 

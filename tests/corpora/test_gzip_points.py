@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from detdata.corpora import CorpusError
 from detdata.corpora.deflate_start import inflate_from, needed_of
 from detdata.corpora.files import LocalFile
-from detdata.corpora.gzip_points import gzip_text, open_gzip
+from detdata.corpora.gzip_points import GzipText, gzip_text, open_gzip
 from detdata.corpora.survey import Survey
 
 WINDOW = 1 << 15
@@ -168,6 +168,29 @@ def test_members_of_all_kinds(tmp_path, members, zeros, spacing):
 
     assert found == text
     check_points(path, text, points)
+
+
+def test_one_block_of_many_megabytes_is_not_looked_through_byte_by_byte(tmp_path, monkeypatch):
+    fed = []
+    monkeypatch.setattr(GzipText, "inflate", _counting(GzipText.inflate, fed))
+    text = prose(100_000) * 200
+    path = tmp_path / "a.gz"
+    path.write_bytes(member(text, strategy=zlib.Z_FIXED, every=len(text)))
+
+    found, points = survey_of(path, 1 << 20)
+
+    assert found == text
+    assert points.places.size == 1
+    small = sum(1 for feed in fed if feed < 100)
+    assert 0 < small * 16 < len(path.read_bytes()) // 3
+
+
+def _counting(inflate, fed):
+    def counted(self, feed, limit=0):
+        fed.append(feed)
+        return inflate(self, feed, limit)
+
+    return counted
 
 
 def test_headers_with_names_comments_and_extra_fields(tmp_path):

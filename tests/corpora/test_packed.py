@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from detdata import BlockShuffle, open_corpus
 from detdata.corpora import CorpusError, CorpusWarning
+from detdata.corpora.protocol import Outline
 from tests.corpora.zst_writer import frame, skippable
 
 CODEC = pa.Codec("zstd")
@@ -162,7 +163,7 @@ def test_a_block_of_some_rows_is_asked_for_in_any_order(tmp_path):
     ],
 )
 def test_random_rows_warn_once_with_ways_out(tmp_path, ending, pack, told, helps):
-    rows = [{"id": number, "text": "some words " * 1200} for number in range(2000)]
+    rows = [{"id": number, "text": f"{number * 7919 % 1_000_003} some words " * 600} for number in range(2000)]
     corpus = opened(tmp_path, ending, pack(lines(rows)), cache_bytes=0)
     ids = np.random.default_rng(0).integers(0, len(rows), 70).tolist()
     with pytest.warns(CorpusWarning, match=told) as caught:
@@ -208,6 +209,27 @@ def test_damage_that_came_later_names_the_block(tmp_path):
             errors.append((error.file, error.block))
     assert 1 <= len(errors) < len(corpus.block_sizes)
     assert all(file == str(tmp_path / "a.jsonl.gz") and block is not None for file, block in errors)
+
+
+def test_false_indexes_are_errors(tmp_path):
+    rows = rows_of(3000)
+    corpus = opened(tmp_path, "gz", gzip.compress(lines(rows)), spacing=20_000)
+    entry, rng = corpus.entries[0], random.Random(2)
+    for _ in range(150):
+        arrays = {name: array.copy() for name, array in entry.outline.arrays.items()}
+        sizes = entry.outline.block_sizes.copy()
+        changed = rng.choice([sizes, *arrays.values()])
+        value = rng.choice([0, 1, 255, -1, 2**31, 2**62, -(2**63)])
+        changed[rng.randrange(changed.size)] = value % 256 if changed.dtype == np.uint8 else value
+        if rng.random() < 0.1:
+            del arrays[rng.choice(sorted(arrays))]
+        outline = Outline(block_sizes=sizes, arrays=arrays)
+        try:
+            shard = corpus._form.open(entry.file.fresh(), outline, corpus._options)
+            for block in range(sizes.size):
+                shard.view(block, shard.load(block)).take([0])
+        except CorpusError as error:
+            assert error.file == entry.file.name  # noqa: PT017
 
 
 @pytest.mark.parametrize("spacing", [0, 4095, 2**31, "many", 1.5])
