@@ -15,6 +15,7 @@ from detdata.corpora.lines import file_chunks, outline_of_chunks
 from detdata.corpora.protocol import Buffer, Options, Outline, Progress
 
 _BLANK = " \t\r\n"
+_MARK = "\ufeff"
 _decode = json.JSONDecoder().raw_decode
 
 
@@ -78,8 +79,8 @@ class JsonRows:
         except RecursionError as error:
             raise self._error(row, "is nested too deep to be read; flatten it") from error
         except ValueError as error:
-            cut = "; the file ends in it without a line end: was it cut short?" if self._lines.cut(row) else ""
-            raise self._error(row, f"is no JSON: {error}{cut}") from error
+            mark = "; it begins with a byte order mark, as if a file had been put behind another" * (text[:1] == _MARK)
+            raise self._error(row, f"is no JSON: {error}{mark}{self._lines.cut(row)}") from error
         if type(value) is not dict:
             raise self._error(row, f"is a {type(value).__name__}, and a row must be a JSON object")
         return value

@@ -71,9 +71,10 @@ class Lines:
             )
         self._begins, self._ends = begins, ends
 
-    def cut(self, row: int) -> bool:
-        """Return whether a row is the last of its file, without a line end."""
-        return int(self._ends[row]) == len(self._buffer)
+    def cut(self, row: int) -> str:
+        """Return what to say of a broken row that is the last of its file, without a line end; "" of others."""
+        last = int(self._ends[row]) == len(self._buffer)
+        return "; the file ends in it without a line end: was it cut short?" if last else ""
 
     def texts(self, rows: Sequence[int]) -> list[str]:
         """Return rows as text. Raises CorpusError with the row for one that is no UTF-8."""
@@ -90,7 +91,7 @@ class Lines:
         try:
             return str(self._buffer[self._begins[row] : self._ends[row]], "utf-8")
         except UnicodeDecodeError as error:
-            raise CorpusError(self.name, f"is no UTF-8: {error}", block=self.block, row=row) from error
+            raise CorpusError(self.name, f"is no UTF-8: {error}{self.cut(row)}", block=self.block, row=row) from error
 
     def _every(self) -> list[str]:
         text = str(self._buffer, "utf-8")
