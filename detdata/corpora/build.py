@@ -12,8 +12,8 @@ from typing import Any
 from detdata.checks import as_int
 from detdata.corpora.errors import CorpusError
 from detdata.corpora.files import DataFile
-from detdata.corpora.index_file import Index, index_key, places, write_index
-from detdata.corpora.indexing import Keep, make, targets, usable
+from detdata.corpora.index_file import Index, index_key
+from detdata.corpora.indexing import Keep, find_index, make, store_index
 from detdata.corpora.opening import Paths, form_and_options, list_files, whole_files
 from detdata.corpora.protocol import Format, Options
 
@@ -119,20 +119,17 @@ def index_file(
 ) -> Indexed:
     """Make the index of one file if there is none that holds, and store it. Raises CorpusError, OSError."""
     key = index_key(form, options)
-    candidates = places(file, key, folder)
-    for path in candidates:
-        held = usable(path, file, key)
-        if held is not None:
-            return Indexed(file.name, held.outline.rows, made=False, index=str(path))
-    outline, identity, digest = make(form, file, options, progress)
+    held = find_index(file, key, folder)
+    if held is not None:
+        return Indexed(file.name, held[0].outline.rows, made=False, index=held[1])
+    index = Index(*make(form, file, options, progress))
     trouble: OSError | None = None
-    for path in targets(candidates, file, keep):
-        try:
-            write_index(path, Index(outline, identity, digest), key)
-        except OSError as error:
-            trouble = error
-        else:
-            return Indexed(file.name, outline.rows, made=True, index=str(path))
+    try:
+        where = store_index(index, file, key, keep=keep, folder=folder)
+        if where is not None:
+            return Indexed(file.name, index.outline.rows, made=True, index=where)
+    except OSError as error:
+        trouble = error
     raise CorpusError(
         file.name,
         f"its index can be stored nowhere ({'no place was allowed' if trouble is None else trouble}); name a folder "

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ _END = 16
 _BLOCK = 1 << 22
 _DTYPES = frozenset({"<i8", "<i4", "<u4", "<u2", "|u1"})
 _SIZES = "block_sizes"
+_MOST_ROWS = 2**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +75,8 @@ def places(file: DataFile, key: Mapping[str, Any], folder: str | os.PathLike[str
     return found
 
 
-def write_index(path: Path, index: Index, key: Mapping[str, Any]) -> None:
-    """Write an index, whole or not at all. Raises OSError."""
+def index_parts(index: Index, key: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield what an index file holds, in pieces."""
     arrays = {_SIZES: index.outline.block_sizes, **index.outline.arrays}
     little = {name: np.ascontiguousarray(array, array.dtype.newbyteorder("<")) for name, array in arrays.items()}
     header = canonical_json(
@@ -85,27 +87,35 @@ def write_index(path: Path, index: Index, key: Mapping[str, Any]) -> None:
             "meta": dict(index.outline.meta),
         }
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    remove_leftovers(os.fspath(path.parent), (INDEX_ENDING,))
-    temporary = temporary_beside(os.fspath(path.parent), INDEX_ENDING)
-    hasher = xxhash.xxh3_128()
+    hasher, done = xxhash.xxh3_128(), 0
     parts: list[Any] = [_MAGIC + len(header).to_bytes(8, "little") + header, *little.values()]
+    for part in parts:
+        for piece in (bytes(-done % _ALIGN), memoryview(part).cast("B")):
+            yield piece
+            hasher.update(piece)
+            done += len(piece)
+    yield hasher.digest()
+
+
+def write_index(path: Path, index: Index, key: Mapping[str, Any]) -> None:
+    """Write an index, whole or not at all; of one that a power cut tore nothing is read. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _sweep(os.fspath(path.parent))
+    temporary = temporary_beside(os.fspath(path.parent), INDEX_ENDING)
     try:
         with open(temporary, "wb") as target:
-            done = 0
-            for part in parts:
-                for piece in (bytes(-done % _ALIGN), memoryview(part).cast("B")):
-                    target.write(piece)
-                    hasher.update(piece)
-                    done += len(piece)
-            target.write(hasher.digest())
-            target.flush()
-            os.fsync(target.fileno())
+            target.writelines(index_parts(index, key))
         os.replace(temporary, path)
     except BaseException:
         with suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+@lru_cache(maxsize=4096)
+def _sweep(folder: str) -> None:
+    """Remove what killed processes left in a folder: once a process, as looking through many thousand names is dear."""
+    remove_leftovers(folder, (INDEX_ENDING,))
 
 
 def read_index(path: Path, key: Mapping[str, Any]) -> Index | None:
@@ -114,13 +124,18 @@ def read_index(path: Path, key: Mapping[str, Any]) -> Index | None:
     Its arrays are views of what was read. Cost: reading and hashing it, some 0.1 ms for each MB.
     """
     content = read_own(path)
-    if content is None or not content.startswith(_MAGIC) or len(content) < len(_MAGIC) + 8 + _END:
+    return None if content is None else parse_index(content, key)
+
+
+def parse_index(content: bytes, key: Mapping[str, Any]) -> Index | None:
+    """Return the index that these bytes are; None if they are none, as `read_index` says."""
+    if not content.startswith(_MAGIC) or len(content) < len(_MAGIC) + 8 + _END:
         return None
     if xxhash.xxh3_128_digest(memoryview(content)[:-_END]) != content[-_END:]:
         return None
     try:
         return _parse(content, key)
-    except (ValueError, KeyError, TypeError, OverflowError):  # whole, and yet not written by us
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):  # whole, and yet not written by us
         return None
 
 
@@ -132,7 +147,7 @@ def _parse(content: bytes, key: Mapping[str, Any]) -> Index | None:
         return None
     place, arrays = start + length, {}
     for name, dtype, count in header["arrays"]:
-        if dtype not in _DTYPES or type(count) is not int or count < 0:
+        if type(name) is not str or name in arrays or dtype not in _DTYPES or type(count) is not int or count < 0:
             return None
         place += -place % _ALIGN
         size = count * np.dtype(dtype).itemsize
@@ -141,11 +156,13 @@ def _parse(content: bytes, key: Mapping[str, Any]) -> Index | None:
         arrays[name] = _native(np.frombuffer(content, dtype, count, place))
         place += size
     sizes = arrays.pop(_SIZES)
-    if sizes.dtype != np.int64 or (sizes.size and int(sizes.min()) < 0):
+    if sizes.dtype != np.int64 or (sizes.size and int(sizes.min()) < 0) or float(sizes.sum(dtype=float)) > _MOST_ROWS:
         return None
-    file = header["file"]
-    identity = Identity(int(file["size"]), str(file["tag"]))
-    return Index(Outline(block_sizes=sizes, arrays=arrays, meta=header["meta"]), identity, str(file["digest"]))
+    file, meta = header["file"], header["meta"]
+    size, tag, digest = file["size"], file["tag"], file["digest"]
+    if type(size) is not int or size < 0 or type(tag) is not str or type(digest) is not str or type(meta) is not dict:
+        return None
+    return Index(Outline(block_sizes=sizes, arrays=arrays, meta=meta), Identity(size, tag), digest)
 
 
 def _native(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -9,6 +9,8 @@ import xxhash
 
 from detdata.corpora.files import DataFile
 from detdata.corpora.pairs import parts_of
+from detdata.corpora.remote import changed
+from detdata.corpora.remote_file import RemoteFile
 from detdata.records import canonical_json
 from detdata.versions.hash_dataset import hash_dataset
 
@@ -18,6 +20,9 @@ def version_of(files: Sequence[DataFile], how: dict[str, Any]) -> str:
     files = [part for file in files for part in parts_of(file)]
     names = [file.name if file.path is None else file.path for file in files]
     manifest = hash_dataset(names, **how)
+    for file in files:
+        if isinstance(file, RemoteFile) and file.now() != file.identity():
+            raise changed(file.name, file.identity())
     if names == sorted(names):
         return manifest.digest
     where = {name: at for at, name in enumerate(sorted(names))}

@@ -20,14 +20,17 @@ from typing import BinaryIO
 MANIFEST_ENDINGS = (".lock.json", ".lock.json.gz")
 CACHE_ENDINGS = (".digests", ".pieces", ".rows")
 INDEX_ENDING = ".detdata-index"
-OWN_ENDINGS = (*MANIFEST_ENDINGS, *CACHE_ENDINGS, INDEX_ENDING)
+RANGE_ENDING = ".range"
+OWN_ENDINGS = (*MANIFEST_ENDINGS, *CACHE_ENDINGS, INDEX_ENDING, RANGE_ENDING)
 HEAD_BYTES = 512  # enough of a file to know it by
 
 _MANIFEST_START = re.compile(rb'\s*\{\s*"format":\s*"detdata\.manifest/')
-_CACHE_NAME = re.compile(r"(?s:.*/)?[0-9a-f]{32}\.(digests|pieces|rows)")
-_CACHE_START = re.compile(rb'detdata\.(digests|unfinished)/[0-9]+\n|\[\{"format": "detdata\.rows/')
+_CACHE_NAME = re.compile(r"(?s:.*/)?[0-9a-f]{32}\.(digests|pieces|rows|range)")
+_CACHE_START = re.compile(rb'detdata\.(digests|unfinished|range)/[0-9]+\n|\[\{"format": "detdata\.rows/')
 _INDEX_START = b"detdata.index/"
-_TEMPORARY = re.compile(r"(?s:.*/)?\.tmp-[0-9a-f]{16}\.(lock\.json|lock\.json\.gz|digests|pieces|rows|detdata-index)")
+_TEMPORARY = re.compile(
+    r"(?s:.*/)?\.tmp-[0-9a-f]{16}\.(lock\.json|lock\.json\.gz|digests|pieces|rows|detdata-index|range)"
+)
 _OLD = 600.0  # seconds: nobody has written to it for so long that nobody will
 
 

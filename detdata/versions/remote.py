@@ -32,7 +32,7 @@ _IGNORE_BYTES = (1 << 20) + 1
 # What stores call the mark of an object's content, and its time.
 _TAGS = (
     "ETag", "etag", "e_tag", "md5Hash", "md5", "content_md5", "checksum", "generation", "VersionId", "version_id",
-    "LastModified", "last_modified", "updated", "mtime", "modified", "created", "ino",
+    "LastModified", "Last-Modified", "last_modified", "updated", "mtime", "modified", "created", "ino", "blob_id",
 )  # fmt: skip
 
 
@@ -83,7 +83,7 @@ def list_remote(url: str, rules: Rules) -> RemoteListing:
     Traceback (most recent call last):
     detdata.versions.errors.DatasetError: memory://no-such-folder: there is no such file or folder
     """
-    system, top, choice = _resolve(url)
+    system, top, choice = resolve(url)
     glob = parse_glob(choice)
     rules_filter = filter_for(rules)
 
@@ -106,8 +106,8 @@ def list_remote(url: str, rules: Rules) -> RemoteListing:
         if path.endswith(OWN_ENDINGS) and is_own(path, _head(system, file.key)):
             continue
         paths.append(path)
-        sizes.append(_size(file.info))
-        tags.append(_tag(file.info))
+        sizes.append(size_of(file.info))
+        tags.append(tag_of(file.info))
     order = sort_order(paths)
     paths = [paths[i] for i in order]
     root = system.unstrip_protocol(top)
@@ -135,7 +135,7 @@ def digest_remote(
     check_algorithm(algorithm)
     step = as_int(piece_size, "piece_size")
     check_relative(path)
-    system, top = _connect(url)
+    system, top = connect(url)
     key = _join(top, path)
     name = f"{url.rstrip('/')}/{path}"
     count = 0
@@ -184,7 +184,7 @@ def read_remote_ignore(url: str) -> tuple[str, ...]:
     ()
     """
     try:
-        system, top, _ = _resolve(url)
+        system, top, _ = resolve(url)
     except DatasetError:
         return ()  # listing it will tell
     name = f"{system.unstrip_protocol(top)}/{IGNORE_FILE}"
@@ -197,8 +197,11 @@ def read_remote_ignore(url: str) -> tuple[str, ...]:
             return parse_ignore(file.read(_IGNORE_BYTES), name)
 
 
-def _connect(url: str) -> tuple[Any, str]:
-    """Return fsspec's file system for a URL, and the path in it."""
+def connect(url: str) -> tuple[Any, str]:
+    """Return fsspec's file system for a URL, and the path in it. After a fork it is another one, as it has to be.
+
+    Raises MissingExtra (an ImportError), ValueError for a protocol that nobody knows.
+    """
     try:
         import fsspec  # type: ignore[import-untyped]  # ships no annotations
     except ImportError as error:
@@ -212,9 +215,12 @@ def _connect(url: str) -> tuple[Any, str]:
     return system, path
 
 
-def _resolve(url: str) -> tuple[Any, str, str]:
-    """Return the file system, the folder in it that is the root, and what is chosen there: `.`, a name or a glob."""
-    system, path = _connect(url)
+def resolve(url: str) -> tuple[Any, str, str]:
+    """Return the file system, the folder in it that is the root, and what is chosen there: `.`, a name or a glob.
+
+    Raises DatasetError for a path without a pattern that is not there.
+    """
+    system, path = connect(url)
     with StoreErrors(url):
         if system.isdir(path):
             return system, path, "."
@@ -238,15 +244,17 @@ def _info(system: Any, key: str, name: str) -> tuple[int, str]:
     with StoreErrors(name):
         system.invalidate_cache(key)  # what a listing said some time ago is no witness
         info = system.info(key)
-    return _size(info), _tag(info)
+    return size_of(info), tag_of(info)
 
 
-def _size(info: dict[str, Any]) -> int:
+def size_of(info: dict[str, Any]) -> int:
+    """Return the bytes of a file by what the store says of it, or -1 if it does not say."""
     size = info.get("size")
     return -1 if size is None else int(size)
 
 
-def _tag(info: dict[str, Any]) -> str:
+def tag_of(info: dict[str, Any]) -> str:
+    """Return all that a store says of a file's content and time, as text; "{}" if that is nothing."""
     return json.dumps({name: _tag_text(info[name]) for name in _TAGS if info.get(name) is not None}, sort_keys=True)
 
 
