@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,7 @@ from detdata.corpora.csv_grid import _follow, find_toggles
 from detdata.corpora.csv_types import ARROW_TYPES
 from detdata.corpora.files import LocalFile
 from detdata.corpora.protocol import Options
+from detdata.testing import CorpusSuite
 
 
 def opened(folder, content, name="a.csv", **how):
@@ -30,6 +32,37 @@ def written(names, rows, **how):
     out = io.StringIO(newline="")
     csv.writer(out, **how).writerows([names, *rows])
     return out.getvalue().encode()
+
+
+class TestCsv(CorpusSuite):
+    format = "csv"
+    sees_cuts = False  # the last value of a file may be cut short
+    options: ClassVar = {"rows_per_block": 8, "column_types": {"text": "string", "value": "float64"}}
+
+    def rows(self, count, seed):
+        kept = [{name: row[name] for name in ("id", "text")} for row in super().rows(count, seed)]
+        return [{**row, "value": number / 7} for number, row in enumerate(kept)]
+
+    def write(self, folder, rows):
+        path = folder / "a.csv"
+        path.write_bytes(written(["id", "text", "value"], [row.values() for row in rows]))
+        return path
+
+
+class TestCsvWithBareQuotes(TestCsv):
+    """Quotes inside bare values, so that they are followed one by one."""
+
+    options: ClassVar = {"rows_per_block": 7, "delimiter": ";"}
+
+    def rows(self, count, seed):
+        return [{**row, "text": '";\n"' if row["id"] % 3 else '5" pipe'} for row in super().rows(count, seed)]
+
+    def write(self, folder, rows):
+        path = folder / "a.csv"
+        raw = {'";\n"': '""";\n"""', '5" pipe': '5" pipe'}
+        lines = [f"{row['id']};{raw[row['text']]};{row['value']}" for row in rows]
+        path.write_bytes("\r\n".join(["id;text;value", *lines]).encode())
+        return path
 
 
 FIELDS = st.text(st.sampled_from('a,"\n\r;é ') | st.characters(codec="utf-8", exclude_characters="\0"), max_size=6)
