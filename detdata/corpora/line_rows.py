@@ -95,7 +95,7 @@ class Lines:
 
     def _every(self) -> list[str]:
         text = str(self._buffer, "utf-8")
-        lines = text.replace("\r\n", "\n").split("\n")
+        lines = (text.replace("\r\n", "\n") if "\r" in text else text).split("\n")
         if text.endswith("\n"):
             lines.pop()
         if len(lines) != self._size:
