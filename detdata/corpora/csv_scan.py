@@ -17,6 +17,8 @@ from detdata.corpora.marks import LONGEST_ROW, Marks
 from detdata.corpora.protocol import Outline, Progress
 
 _READ = 1 << 18  # bytes looked at at a time: they and what is made of them stay in the cache of a core
+_READ_COLUMN = 1 << 13  # the same for each column, where there are many: looking at one has a fixed cost
+_MOST_READ = 1 << 26
 _HEADER = (1 << 16, 1 << 20)  # bytes in which the end of the line of names is looked for
 
 
@@ -72,13 +74,14 @@ def scan(
 
     meta: delimiter, columns and types (a key of ARROW_TYPES each), in the order of the file.
     Raises CorpusError for a quote that is never closed and for a row of more than 128 MiB.
-    Memory: such a row, or some 256 KiB, and the index.
+    Memory: such a row or 256 KiB, or 8 KiB a column up to 64 MiB, some times, and the index.
     """
     size = file.identity().size
     marks, types = Marks(start, rows_per_block), TypeFinder(len(names))
     if progress is not None:
         progress(start)
-    held, place, want = b"", start, _READ  # text from byte `place` on, where a row begins
+    usual = max(_READ, min(_MOST_READ, len(names) * _READ_COLUMN))
+    held, place, want = b"", start, usual  # text from byte `place` on, where a row begins
     while place < size:
         more = file.read(place + len(held), min(want, size - place - len(held)))
         held += more
@@ -96,7 +99,7 @@ def scan(
         marks.add(bounds.begins + place, place + bounds.rest)
         if bounds.begins.size and not types.done:
             types.add(Grid(data, bounds, ord(delimiter)))
-        want = _READ if bounds.rest else len(held)  # a row that is longer is looked at some times, not many
+        want = usual if bounds.rest else len(held)  # a row that is longer is looked at some times, not many
         held = held[bounds.rest :]
         place += bounds.rest
         if progress is not None:

@@ -82,6 +82,7 @@ def test_what_the_csv_module_writes_is_read_back(tmp_path_factory, table, quotin
     content = written(names, table, quoting=quoting, lineterminator=line_end, delimiter=delimiter)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scanning, "_READ", read)
+        patch.setattr(scanning, "_READ_COLUMN", 1)
         corpus = opened(
             tmp_path_factory.mktemp("csv"),
             content,
@@ -114,6 +115,7 @@ def test_any_text_has_the_rows_that_the_csv_module_finds(tmp_path_factory, text,
         return
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scanning, "_READ", read)
+        patch.setattr(scanning, "_READ_COLUMN", 1)
         corpus = opened(
             tmp_path_factory.mktemp("csv"),
             b"x,y\n" + text.encode(),
@@ -166,6 +168,7 @@ def test_a_column_has_the_narrowest_type_that_loses_nothing(
     tmp_path, monkeypatch, kind, texts, values, read, quoted, backwards
 ):
     monkeypatch.setattr(scanning, "_READ", read)
+    monkeypatch.setattr(scanning, "_READ_COLUMN", 1)
     if backwards:
         texts, values = texts[::-1], values[::-1]
     rows = [["k", text] for text in texts]
@@ -311,6 +314,7 @@ def test_another_delimiter_is_another_index(tmp_path):
 def test_a_row_beyond_the_limit_is_an_error_and_one_below_is_not(tmp_path, monkeypatch):
     monkeypatch.setattr(scanning, "LONGEST_ROW", 1000)
     monkeypatch.setattr(scanning, "_READ", 100)
+    monkeypatch.setattr(scanning, "_READ_COLUMN", 1)
     assert len(opened(tmp_path, b"a,b\n1," + b"x" * 998 + b"\n")) == 1
     for content in (b"1," + b"x" * 999 + b"\n", b'1,"' + b"2,3\n" * 500):
         with pytest.raises(CorpusError, match=r"a row of more than .* is a quote never closed"):
@@ -323,6 +327,7 @@ def test_an_outline_depends_on_the_text_and_not_on_how_it_is_read(tmp_path, monk
     form, file, outlines = Csv(), LocalFile(str(path)), []
     for read in (1 << 14, 1 << 18, 1 << 23):
         monkeypatch.setattr(scanning, "_READ", read)
+        monkeypatch.setattr(scanning, "_READ_COLUMN", 1)
         done = []
         outlines.append(form.outline(file, Options(), done.append))
         assert sum(done) == path.stat().st_size
