@@ -15,8 +15,8 @@ MAX_SEED = 2**63 - 1
 MAX_SIZE = 2**62
 
 
-def as_int(value: object, name: str, *, low: int = 0, high: int | None = None, why: str = "") -> int:
-    """Return `value` as a Python int in [low, high].
+def as_int(value: object, name: str, *, low: int | None = 0, high: int | None = None, why: str = "") -> int:
+    """Return `value` as a Python int in [low, high]; None is no limit.
 
     Python and NumPy integers of any width are integers; bool, float and str are not.
     Raises TypeError or ValueError naming the argument, the value and what is allowed; `why` ends the message.
@@ -30,7 +30,7 @@ def as_int(value: object, name: str, *, low: int = 0, high: int | None = None, w
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError as error:  # an array of many elements has __index__ too
         raise ArgumentTypeError(f"{name} must be one integer, got {type(value).__name__}{why}") from error
-    if number < low or (high is not None and number > high):
+    if (low is not None and number < low) or (high is not None and number > high):
         limit = f"at least {low}" if high is None else f"in {low} … {high}"
         raise ArgumentValueError(f"{name} must be {limit}, got {number}{why}")
     return number

@@ -80,7 +80,8 @@ class BlockCache:
     def forget(self, blocks: Iterable[int]) -> None:
         """Let go of blocks, if they are held."""
         with self._lock:
-            for block in blocks:
+            found = [block for block in self._held if block in blocks] if isinstance(blocks, range) else blocks
+            for block in found:
                 self._bytes -= self._held.pop(block, (None, 0))[1]
 
     def has_room(self, size: int, when: int) -> bool:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, final
 
@@ -16,27 +13,16 @@ from detdata.arrays import Int64Array, as_int64
 from detdata.checks import as_int
 from detdata.corpora.columns import Columns, columns_of
 from detdata.corpora.costs import CostNote, cost_of
-from detdata.corpora.errors import CorpusUnreadable
 from detdata.corpora.expecting import Blocks
-from detdata.corpora.files import DataFile, Identity
 from detdata.corpora.layout import Layout, Place
-from detdata.corpora.protocol import Buffer, Format, Options, Outline, Rows, Shard
+from detdata.corpora.opened import Entry, Opened, check_same
+from detdata.corpora.protocol import Format, Options, Rows
 from detdata.corpora.skips import Skips
 from detdata.corpora.version import version_of
 from detdata.errors import ArgumentTypeError, ArgumentValueError, OutOfRange
 from detdata.look_ahead import Notice
 
-_OPEN_SHARDS = 64  # files that are open at a time in a process
 _CHUNK = 1024  # rows that `read` makes at a time
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One file of a corpus. identity: what it was when its outline was made."""
-
-    file: DataFile
-    outline: Outline
-    identity: Identity
 
 
 @final
@@ -75,6 +61,8 @@ class Corpus:
         self._layout = Layout.of([entry.outline.block_sizes for entry in self._entries])
         self._name = os.urandom(8).hex() if name is None else name  # of this one among those that share a folder
         self._note = CostNote(cost_of(form, [entry.outline for entry in self._entries]), self._layout)
+        local = all(entry.file.path is not None for entry in self._entries)
+        self._shares = not local or bool(getattr(form, "shares", True))
         self._opened = self._open()
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
@@ -130,10 +118,10 @@ class Corpus:
         """Take note of what will be needed, in the process that reads: a Loader calls this, see `detdata.look_ahead`.
 
         Returns whether that is of any use here: not where blocks are mapped, nor for several workers where loading a
-        block decodes nothing, so that each may as well read it itself.
+        block is only reading it from a disk of this machine, which each may as well do by itself.
         """
-        of_use = self._form.keeps and (notice.readers < 2 or getattr(self._form, "shares", True))
-        if of_use:
+        of_use = self._form.keeps and (notice.readers < 2 or self._shares)
+        if of_use and notice.number >= 0:
             opened = self._process()
             opened.blocks.expect(opened, notice)
         return of_use
@@ -144,7 +132,7 @@ class Corpus:
             return self.take(range(*row.indices(len(self))))
         if isinstance(row, (int, np.integer)) and not isinstance(row, bool) and -len(self) <= row < 0:
             row += len(self)
-        return self._take_one(self._filled_one(self._one(row)))
+        return self._take_one(self._one(row))
 
     def __getitems__(self, rows: Sequence[int]) -> list[Any]:
         """Return rows: how torch's DataLoader asks for a batch."""
@@ -160,14 +148,8 @@ class Corpus:
         Grouped by block inside; each block is decoded at most once a call. Raises IndexError, CorpusError.
         Memory: the rows, and the blocks that the cache may hold.
         """
-        wanted = self._filled(as_int64(ids, "ids", below=len(self), what="row").reshape(-1))
-        if wanted.size == 1:
-            return [self._take_one(int(wanted[0]))]
-        result: list[Any] = [None] * wanted.size
-        for rows, places, local in self._groups(wanted):
-            for place, row in zip(places.tolist(), rows.take(local.tolist()), strict=True):
-                result[place] = row
-        return self._mapped(result)
+        asked = as_int64(ids, "ids", below=len(self), what="row").reshape(-1)
+        return [self._take_one(int(asked[0]))] if asked.size == 1 else self._take(asked)
 
     def take_columns(self, ids: Any, kind: Literal["arrow", "numpy", "torch"] = "arrow") -> Any:
         """Return the rows with these numbers as columns, in the order of `ids`.
@@ -184,15 +166,17 @@ class Corpus:
 
         start: 0 … len; stop: by default the end. Raises IndexError at once, CorpusError on the way.
         """
-        begin = as_int(start, "start", low=0)
-        end = len(self) if stop is None else as_int(stop, "stop", low=0)
+        begin = as_int(start, "start", low=None)
+        end = len(self) if stop is None else as_int(stop, "stop", low=None)
         for name, value in (("start", begin), ("stop", end)):
-            if value > len(self):
+            if not 0 <= value <= len(self):
                 raise OutOfRange(f"{name} {value} is outside 0 … {len(self)}, the rows of the corpus")
         return self._read(begin, end)
 
     def map(self, function: Callable[[Any], Any]) -> Corpus:
         """Return the same corpus with `function` applied to each row as it is given. For workers it must be picklable.
+
+        What it raises comes through, with a note of the row.
 
         >>> import pathlib, tempfile
         >>> file = pathlib.Path(tempfile.mkdtemp()) / "a.jsonl"
@@ -221,13 +205,13 @@ class Corpus:
         """
         digest = version_of([entry.file for entry in self._entries], how)
         for entry in self._entries:
-            _check(entry.file, entry.identity)
+            check_same(entry.file, entry.identity)
         return digest
 
     # What a row costs is decided below.
 
     def _one(self, row: Any) -> int:
-        number = as_int(row, "row", low=-(2**62))
+        number = as_int(row, "row", low=None)
         if not 0 <= number < len(self):
             raise OutOfRange(f"row {number} is outside 0 … {len(self) - 1}")
         return number
@@ -238,17 +222,35 @@ class Corpus:
     def _filled(self, rows: Int64Array) -> Int64Array:
         return rows if self._skips is None else self._skips.fill(rows)
 
-    def _mapped(self, rows: list[Any]) -> list[Any]:
-        for function in self._maps:
-            rows = [function(row) for row in rows]
-        return rows
+    def _mapped(self, rows: list[Any], numbers: Sequence[int] | Int64Array) -> list[Any]:
+        """Return the rows with these numbers as the functions of `map` make them."""
+        if not self._maps:
+            return rows
+        made: list[Any] = []
+        try:
+            for row in rows:
+                for function in self._maps:
+                    row = function(row)  # noqa: PLW2901
+                made.append(row)
+        except Exception as error:
+            error.add_note(f"in a function given to map(), at row {numbers[len(made)]} of the corpus")
+            raise
+        return made
 
-    def _take_one(self, row: int) -> Any:
+    def _take_one(self, asked: int) -> Any:
+        row = self._filled_one(asked)
         block = int(self._layout.block_edges.searchsorted(row, side="right")) - 1
         local = row - int(self._layout.block_edges[block])
-        return self._mapped(self._rows(block, 1).take((local,)))[0]
+        return self._mapped(self._rows(block, 1).take((local,)), (asked,))[0]
 
-    def _groups(self, wanted: Int64Array) -> Iterator[tuple[Rows, Int64Array, Int64Array]]:
+    def _take(self, asked: Int64Array, *, forward: bool = False) -> list[Any]:
+        result: list[Any] = [None] * asked.size
+        for rows, places, local in self._groups(self._filled(asked), forward=forward):
+            for place, row in zip(places.tolist(), rows.take(local.tolist()), strict=True):
+                result[place] = row
+        return self._mapped(result, asked)
+
+    def _groups(self, wanted: Int64Array, *, forward: bool = False) -> Iterator[tuple[Rows, Int64Array, Int64Array]]:
         """Yield (rows of a block, places in `wanted`, rows of the block at these places) for each block."""
         blocks = self._layout.blocks_of(wanted)
         local = wanted - self._layout.block_edges[blocks]
@@ -257,20 +259,23 @@ class Corpus:
         cuts = np.flatnonzero(np.diff(found, prepend=-1)).tolist()
         for begin, end in pairwise([*cuts, wanted.size]):
             places = by_block[begin:end]
-            yield self._rows(int(found[begin]), end - begin), places, local[places]
+            yield self._rows(int(found[begin]), 0 if forward else end - begin), places, local[places]
 
     def _read(self, begin: int, end: int) -> Iterator[Any]:
+        edges = self._layout.block_edges
         while begin < end:
-            chunk = min(begin + _CHUNK, end)
-            edges = self._layout.block_edges
             block = int(edges.searchsorted(begin, side="right")) - 1
-            chunk = min(chunk, int(edges[block + 1]))
-            if self._skips is None:
-                first = begin - int(edges[block])
-                yield from self._mapped(self._rows(block).take(range(first, first + chunk - begin)))
-            else:
-                yield from self.take(np.arange(begin, chunk))
-            begin = chunk
+            first, stop = int(edges[block]), min(end, int(edges[block + 1]))
+            rows = None
+            for start in range(begin, stop, _CHUNK):
+                numbers = range(start, min(start + _CHUNK, stop))
+                if self._skips is not None:
+                    yield from self._take(np.array(numbers), forward=True)
+                    continue
+                if rows is None or not self._form.keeps:  # held, whatever else the cache may have to hold meanwhile
+                    rows = self._rows(block)
+                yield from self._mapped(rows.take(range(start - first, numbers[-1] + 1 - first)), numbers)
+            begin = stop
 
     def _rows(self, block: int, asked: int = 0) -> Rows:
         """Return the rows of a block. asked: how many of them are asked for by their numbers; 0: reading forward."""
@@ -288,73 +293,13 @@ class Corpus:
         else:
             self._note.count(blocks.loads)
 
-    def _process(self) -> _Opened:
+    def _process(self) -> Opened:
         if self._opened.pid != os.getpid():
             self._opened = self._open()
         return self._opened
 
-    def _open(self) -> _Opened:
-        return _Opened(self._form, self._entries, self._options, self._layout, Blocks(self._cache_bytes, self._name))
-
-
-class _Opened:
-    """What one process has open, and the blocks that it holds."""
-
-    def __init__(
-        self, form: Format, entries: tuple[Entry, ...], options: Options, layout: Layout, blocks: Blocks
-    ) -> None:
-        self.pid = os.getpid()
-        self.blocks = blocks
-        self._form = form
-        self._entries = entries
-        self._options = options
-        self._layout = layout
-        self._shards: OrderedDict[int, tuple[Shard, DataFile]] = OrderedDict()
-
-    def load(self, block: int) -> Buffer:
-        """Return a block as one buffer, of a file that has not changed before or meanwhile."""
-        number, at = self._layout.in_file(block)
-        shard, file = self._shard(number)
-        identity = self._entries[number].identity
-        _check(file, identity)
-        buffer = shard.load(at)
-        _check(file, identity)
-        return buffer
-
-    def view(self, block: int, buffer: Buffer) -> Rows:
-        """Return the rows of a block that was loaded, here or elsewhere."""
-        number, at = self._layout.in_file(block)
-        return self._shard(number)[0].view(at, buffer)
-
-    def check(self, block: int) -> None:
-        """Raise CorpusUnreadable if the file of a block has changed."""
-        number, _ = self._layout.in_file(block)
-        _check(self._shard(number)[1], self._entries[number].identity)
-
-    def _shard(self, number: int) -> tuple[Shard, DataFile]:
-        held = self._shards.get(number)
-        if held is None:
-            entry = self._entries[number]
-            file = entry.file.fresh()
-            if file.path is not None:
-                file.read(0, min(1, entry.identity.size))  # opened: from here on it is one and the same file
-            _check(file, entry.identity)
-            held = self._shards[number] = self._form.open(file, entry.outline, self._options), file
-            while len(self._shards) > _OPEN_SHARDS:
-                with suppress(KeyError):  # another thread was faster
-                    self._shards.popitem(last=False)  # closed when nobody reads it any more
-        return held
-
-
-def _check(file: DataFile, expected: Identity) -> None:
-    found = file.identity()
-    if found != expected:
-        size = "" if found.size == expected.size else f" ({expected.size} bytes then, {found.size} now)"
-        raise CorpusUnreadable(
-            file.name,
-            f"has changed since the corpus was opened{size}; nothing was read from it. Open the corpus anew, and check "
-            "its version() against that of the run",
-        )
+    def _open(self) -> Opened:
+        return Opened(self._form, self._entries, self._options, self._layout, Blocks(self._cache_bytes, self._name))
 
 
 def _rebuild(

@@ -86,6 +86,10 @@ class Blocks:
             self._cache.forget(notice.done)
         self._start(source)
 
+    def forget(self, blocks: range) -> None:
+        """Let go of what this process itself holds of these blocks."""
+        self._cache.forget(blocks)
+
     def rest(self) -> None:
         """Wait until no thread works here. What is left in the queue goes on with the next notice."""
         thread = self._thread

@@ -11,11 +11,12 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from detdata.checks import as_int, brief
-from detdata.corpora.corpus import Corpus, Entry, check_cache_bytes
+from detdata.corpora.corpus import Corpus, check_cache_bytes
 from detdata.corpora.errors import CorpusError
 from detdata.corpora.files import DataFile, LocalFile
 from detdata.corpora.formats import check_format, format_named, name_for, names
 from detdata.corpora.indexing import Keep, outline_of
+from detdata.corpora.opened import Entry
 from detdata.corpora.protocol import Format, Options
 from detdata.corpora.remote_file import RemoteOptions
 from detdata.corpora.remote_listing import list_url, local_path, side_by_side

@@ -16,7 +16,8 @@ from detdata.disk import sync_folder
 from detdata.errors import UnknownFormat
 
 if TYPE_CHECKING:
-    from detdata.corpora.corpus import Corpus, Entry
+    from detdata.corpora.corpus import Corpus
+    from detdata.corpora.opened import Entry
 
 FORMAT = "detdata.skips/1"
 _LARGEST = 1 << 28  # bytes of a list

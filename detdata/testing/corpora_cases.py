@@ -14,9 +14,9 @@ import numpy as np
 
 from detdata.checks import brief
 from detdata.corpora import Corpus, CorpusError, CorpusWarning, open_corpus
-from detdata.corpora.corpus import Entry
 from detdata.corpora.files import DataFile
 from detdata.corpora.formats import format_named
+from detdata.corpora.opened import Entry
 from detdata.corpora.protocol import Format, Options, Outline, Progress
 from detdata.keys import sample_rng
 from detdata.versions.own_files import INDEX_ENDING
