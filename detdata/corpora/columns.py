@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from detdata.arrays import Int64Array
 from detdata.corpora.errors import CorpusError
@@ -37,22 +38,31 @@ def columns_of(asked: Columns, groups: Iterable[tuple[Rows, Int64Array, Int64Arr
     if asked.kind != "arrow" and first is not None and getattr(first[0], "arrays", None) is not None:
         arrays = _gathered(asked.rows, groups)
         return arrays if asked.kind == "numpy" else _tensors(arrays, name)
-    parts: list[Any] = []
-    plain: list[Any] = [None] * asked.rows
-    order: list[Int64Array] = []
-    for rows, places, local in groups:
-        part = rows.arrow(local)
-        order.append(places)
-        if part is None:
-            for place, row in zip(places.tolist(), rows.take(local.tolist()), strict=True):
-                plain[place] = row
-        else:
-            parts.append(pa.table(part))
-    table = _joined(parts, order) if parts else _from_rows(plain, name)
+    table = _table(asked.rows, groups, name)
     if asked.kind == "arrow":
         return table
     arrays = {column: _array(table.column(column)) for column in table.column_names}
     return arrays if asked.kind == "numpy" else _tensors(arrays, name)
+
+
+def _table(count: int, groups: Iterable[tuple[Rows, Int64Array, Int64Array]], name: str | None) -> Any:
+    parts: list[tuple[Any, Int64Array]] = []
+    plain: list[Any] = [None] * count
+    without = 0
+    for rows, places, local in groups:
+        part = rows.arrow(local)
+        if part is None:
+            without += 1
+            for place, row in zip(places.tolist(), rows.take(local.tolist()), strict=True):
+                plain[place] = row
+        else:
+            parts.append((pa.table(part), places))
+    if parts and not without:
+        return _joined(parts, name)
+    for part, places in parts:  # some blocks have columns of their own, and some have not
+        for place, row in zip(places.tolist(), part.to_pylist(), strict=True):
+            plain[place] = row
+    return _from_rows(plain, name)
 
 
 def _gathered(count: int, groups: Iterable[tuple[Any, Int64Array, Int64Array]]) -> dict[str, Any]:
@@ -66,14 +76,17 @@ def _gathered(count: int, groups: Iterable[tuple[Any, Int64Array, Int64Array]]) 
     return columns
 
 
-def _joined(parts: list[Any], order: list[Int64Array]) -> Any:
-    table = pa.concat_tables(parts)
-    places = np.concatenate(order)
-    if np.array_equal(places, np.arange(places.size)):
-        return table
-    back = np.empty_like(places)
-    back[places] = np.arange(places.size)
-    return table.combine_chunks().take(pa.array(back))
+def _joined(parts: list[tuple[Any, Int64Array]], name: str | None) -> Any:
+    places = np.concatenate([where for _, where in parts])
+    try:
+        table = pa.concat_tables([part for part, _ in parts])
+        if np.array_equal(places, np.arange(places.size)):
+            return table
+        back = np.empty_like(places)
+        back[places] = np.arange(places.size)
+        return table.combine_chunks().take(pa.array(back))
+    except (pa.ArrowException, ValueError) as error:  # columns of other types; text of more than 2 GiB
+        raise CorpusError(name, f"these rows cannot be one table: {error}; ask for fewer at once") from error
 
 
 def _from_rows(rows: list[Any], name: str | None) -> Any:
@@ -99,7 +112,19 @@ def _array(column: Any) -> Any:
         values = flat.flatten()
         if even and flat.null_count == 0 and values.null_count == 0 and pa.types.is_primitive(values.type):
             return values.to_numpy(zero_copy_only=False).reshape(len(flat), wide)
+    if _rounds(column):
+        array = np.empty(len(column), object)
+        array[:] = column.to_pylist()
+        return array
     return column.to_numpy(zero_copy_only=False) if isinstance(column, pa.Array) else column.to_numpy()
+
+
+def _rounds(column: Any) -> bool:
+    """Whether Arrow would make floats of whole numbers, as some are missing, and so might round them."""
+    kind = column.type
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return _rounds(pc.list_flatten(column))
+    return bool(pa.types.is_integer(kind) and column.null_count)
 
 
 def _tensors(arrays: dict[str, Any], name: str | None) -> dict[str, Any]:
@@ -109,7 +134,9 @@ def _tensors(arrays: dict[str, Any], name: str | None) -> dict[str, Any]:
     for column, array in arrays.items():
         if array.dtype.kind not in "biufc":
             raise CorpusError(
-                name, f"column {column!r} holds {array.dtype}, no numbers: torch has no tensor of it; choose columns="
+                name,
+                f"column {column!r} holds {array.dtype}, which no tensor does (missing values, text, rows of several "
+                "lengths …); choose columns=",
             )
         tensors[column] = torch.from_numpy(array if array.flags.owndata and array.flags.writeable else np.array(array))
     return tensors

@@ -9,6 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from detdata.arrays import Int64Array
+from detdata.corpora.errors import CorpusError
+
+MOST_ROWS = 2**62
 
 
 class Place(NamedTuple):
@@ -35,9 +38,13 @@ class Layout:
 
     @staticmethod
     def of(block_sizes: Sequence[Int64Array]) -> Layout:
-        """Return the layout of files with these block sizes."""
+        """Return the layout of files with these block sizes. Raises CorpusError for more rows than can be counted."""
         counts = np.array([sizes.size for sizes in block_sizes], dtype=np.int64)
         every = np.concatenate([np.zeros(1, np.int64), *block_sizes])
+        if float(every.sum(dtype=float)) > MOST_ROWS:
+            raise CorpusError(
+                None, f"these files claim to have some {every.sum(dtype=float):.0e} rows, which cannot be"
+            )
         return Layout(np.cumsum(every, dtype=np.int64), np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
 
     @property

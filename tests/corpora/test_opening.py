@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from detdata import CorpusError, CorpusUnreadable, open_corpus
@@ -189,3 +190,15 @@ def test_many_files_are_not_all_open(tmp_path):
         assert len(list(DESCRIPTORS.iterdir())) <= before + 70
         del corpus
         assert len(list(DESCRIPTORS.iterdir())) <= before + 2
+
+
+@pytest.mark.skipif(not DESCRIPTORS.is_dir(), reason="counts open files by /proc")
+def test_many_mapped_files_are_not_all_open(tmp_path):
+    for number in range(300):
+        np.save(tmp_path / f"{number:03}.npy", np.array([[number, number + 1]]))
+    before = len(list(DESCRIPTORS.iterdir()))
+    corpus = open_corpus(tmp_path)
+    for _ in range(2):
+        rows = corpus.take(range(300))
+        assert np.array_equal(np.stack(rows)[:, 0], range(300))
+        assert len(list(DESCRIPTORS.iterdir())) <= before + 2 * 64 + 10
