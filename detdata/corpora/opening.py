@@ -16,6 +16,7 @@ from detdata.corpora.errors import CorpusError
 from detdata.corpora.files import DataFile, LocalFile
 from detdata.corpora.formats import check_format, format_named, name_for, names
 from detdata.corpora.indexing import Keep, outline_of
+from detdata.corpora.map_style import MapStyle, ObjectFile, is_dataset
 from detdata.corpora.opened import Entry
 from detdata.corpora.protocol import Format, Options
 from detdata.corpora.remote_file import RemoteOptions
@@ -31,7 +32,7 @@ _MAGIC = frozenset("*?[")
 
 
 def open_corpus(
-    paths: Paths,
+    paths: Paths | Any,
     format: str | Format | None = None,
     columns: Sequence[str] | None = None,
     seq_len: int | None = None,
@@ -52,7 +53,7 @@ def open_corpus(
 
     paths: a file, a folder (all files below it of one known format), a glob, or a list of these; here or behind a URL
     of fsspec (`s3://bucket/data/*.parquet`). Files of a folder or a glob come in the order of their names, byte by
-    byte; those of a list as they stand there.
+    byte; those of a list as they stand there. Or a dataset itself: one of Hugging Face, or whatever has rows by number.
     format: by default from the endings of the names. columns: names of those to give, in this order.
     seq_len, dtype: of token files: tokens of a row, and their type ("uint16").
     rows_per_block: of formats without blocks of their own; by default some 64 KiB make one.
@@ -78,7 +79,13 @@ def open_corpus(
     check_keep(index, index_folder)
     limit = check_cache_bytes(cache_bytes)
     skipped = _skipped(on_error, skip_list)
-    files = list_files(paths, format, RemoteOptions.of(remote_cache, remote_cache_bytes, remote_timeout))
+    files: list[DataFile]
+    if is_dataset(paths):
+        if format is not None:
+            raise ArgumentTypeError("format is for files, and paths is a dataset")
+        files, format = [ObjectFile(paths)], MapStyle()
+    else:
+        files = list_files(paths, format, RemoteOptions.of(remote_cache, remote_cache_bytes, remote_timeout))
     form, options = form_and_options(
         files, format, columns=columns, seq_len=seq_len, dtype=dtype, rows_per_block=rows_per_block, **format_options
     )
