@@ -12,7 +12,7 @@ from detdata.corpora.errors import CorpusUnreadable
 from detdata.corpora.files import DataFile, Identity
 from detdata.corpora.range_cache import RangeCache
 from detdata.corpora.remote import UNTAGGED, changed, get, look, put
-from detdata.corpora.retrying import TRIES, retried, status
+from detdata.corpora.retrying import TRIES, passes, retried, status
 from detdata.errors import ArgumentTypeError, ArgumentValueError, DetdataError
 
 PART = 16 << 20  # bytes of one request: what a time-out is for
@@ -213,8 +213,7 @@ def with_errors(url: str, request: Callable[[], _T], done: str = "read") -> _T:
         raise CorpusUnreadable(url, f"cannot be {done}: {reason}") from error
     except Exception as error:
         # Not only OSErrors: packages let those of their HTTP library through.
-        code = status(error)
-        tried = f", tried {TRIES} times" if code is None or code >= 500 else ""
+        tried = f", tried {TRIES} times" if passes(error) else ""
         raise CorpusUnreadable(url, f"cannot be {done}: {_text(error)}{tried}") from error
 
 

@@ -34,7 +34,7 @@ def list_url(url: str, options: RemoteOptions) -> tuple[bool, list[RemoteFile]]:
     >>> import fsspec
     >>> fsspec.filesystem("memory").pipe({"/listed/b.jsonl": b"", "/listed/a.jsonl": b"", "/listed/.c": b""})
     >>> [file.name for file in list_url("memory://listed", RemoteOptions())[1]]
-    ['memory://listed/a.jsonl', 'memory://listed/b.jsonl']
+    ['memory:///listed/a.jsonl', 'memory:///listed/b.jsonl']
     """
     try:
         kind, found = look_at(url, options)

@@ -67,6 +67,8 @@ def passes(error: BaseException) -> bool:
     >>> passes(ConnectionResetError()), passes(PermissionError()), passes(TimeoutError())
     (True, False, True)
     """
+    if isinstance(error, (TimeoutError, ConnectionError)):  # S3 tells some of them by the status 400
+        return True
     code = status(error)
     if code is not None:
         return code >= 500 or code in _BUSY
@@ -82,12 +84,17 @@ def status(error: BaseException | None) -> int | None:
     for _ in range(8):  # causes of causes: an HTTP library's error lies a few levels down
         if error is None:
             return None
-        reply = getattr(error, "response", None)
-        if isinstance(reply, dict):  # botocore
-            code = reply.get("ResponseMetadata", {}).get("HTTPStatusCode")
-        else:  # aiohttp; gcsfs, azure
-            code = getattr(error, "status", None) or getattr(error, "status_code", None) or getattr(error, "code", None)
+        code = _own_status(error)
         if type(code) is int and 400 <= code < 600:
             return code
         error = error.__cause__
     return None
+
+
+def _own_status(error: BaseException) -> object:
+    reply = getattr(error, "response", None)
+    if isinstance(reply, dict):  # botocore
+        return reply.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    if type(error).__module__.startswith("aiohttp."):  # which has a "code" 400 of its own for a reply that breaks off
+        return getattr(error, "status", None) if hasattr(error, "request_info") else None
+    return getattr(error, "status_code", None) or getattr(error, "code", None)  # azure, gcsfs

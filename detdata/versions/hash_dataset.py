@@ -37,7 +37,7 @@ def hash_dataset(
 ) -> Manifest:
     """Return the manifest of the data under `paths`: each file's path, size and digest, and one digest of it all.
 
-    paths: a folder, a file, a glob, a list of these, or an fsspec URL (`s3://…`, with detdata[remote]).
+    paths: a folder, a file, a glob or a list of these; here or behind fsspec URLs (`s3://…`, with detdata[remote]).
     algorithm: "xxh3-128" (against accidents, at the speed of reading), "sha256" or "blake3" (against tampering).
     content: "bytes", or "rows" for the logical rows of Parquet, Arrow, JSONL and CSV files, however they are stored.
     executor: any `concurrent.futures.Executor`; by default threads of this process, workers of them. Tables are read

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,9 +20,9 @@ from detdata.checks import as_int
 from detdata.errors import ArgumentValueError, MissingExtra
 from detdata.versions.errors import DatasetError
 from detdata.versions.ignore import IGNORE_FILE, Rules, filter_for, keeps_path, parse_ignore
-from detdata.versions.names import check_relative, clash_notes, printable, sort_order
+from detdata.versions.names import check_relative, clash_notes, path_key, printable, sort_order
 from detdata.versions.own_files import HEAD_BYTES, OWN_ENDINGS, is_own
-from detdata.versions.patterns import MAGIC, Glob, parse_glob
+from detdata.versions.patterns import MAGIC, Glob, escape_glob, parse_glob
 from detdata.versions.pieces import Joiner, piece_digests
 from detdata.versions.remote_tree import StoreErrors, StoreFile, refuse_odd, walk_store
 
@@ -116,6 +116,41 @@ def list_remote(url: str, rules: Rules) -> RemoteListing:
     return RemoteListing(
         root, (choice,), paths, [sizes[i] for i in order], [tags[i] for i in order], clash_notes(paths)
     )
+
+
+def select_remote(urls: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """Return the URL of the deepest folder that holds all that is asked for, and what of it is (as in a manifest).
+
+    urls: folders, files and globs of one store. Raises as `resolve` does; ValueError for URLs of several stores.
+    Cost: a few requests for each.
+
+    >>> import fsspec
+    >>> fsspec.filesystem("memory").pipe({"/some/a/x": b"", "/some/b/y": b""})
+    >>> select_remote(["memory://some/a", "memory://some/b/y"])
+    ('memory:///some', ('a', 'b/y'))
+    """
+    found = [resolve(url) for url in urls]
+    system = found[0][0]
+    tops = [top.rstrip("/").split("/") for _, top, _ in found]
+    depth = min(map(len, tops))
+    shared = next((i for i in range(depth) if len({top[i] for top in tops}) > 1), depth)
+    for url, (other, _, _) in zip(urls, found, strict=True):
+        if other is not system or not shared:
+            raise ArgumentValueError(
+                f"paths: {printable(urls[0])} and {printable(url)} lie in different stores; a dataset has one root, so "
+                "hash them one by one"
+            )
+    chosen = []
+    for top, (_, folder, choice) in zip(tops, found, strict=True):
+        way = "/".join(top[shared:])
+        if choice == ".":
+            chosen.append(way or choice)
+        elif MAGIC.search(choice) and not system.exists(_join(folder, choice)):
+            chosen.append(f"{escape_glob(way)}/{choice}" if way else choice)
+        else:
+            chosen.append(f"{way}/{choice}" if way else choice)
+    select = (".",) if "." in chosen else tuple(sorted(set(chosen), key=path_key))
+    return system.unstrip_protocol("/".join(tops[0][:shared])), select
 
 
 def digest_remote(

@@ -16,6 +16,7 @@ from detdata.checks import as_int, brief
 from detdata.errors import ArgumentTypeError, ArgumentValueError
 from detdata.versions.cache import DigestCache
 from detdata.versions.columns import encode_paths, listing_digest
+from detdata.versions.errors import DatasetError
 from detdata.versions.ignore import IGNORE_FILE, Symlinks, filter_for, keeps_path, read_ignore
 from detdata.versions.jobs import Way, digest_all, digest_urls
 from detdata.versions.manifest import CONTENTS, Manifest
@@ -24,7 +25,7 @@ from detdata.versions.meter import Meter
 from detdata.versions.names import printable, to_system
 from detdata.versions.patterns import MAGIC, parse_glob, unescape_glob
 from detdata.versions.pieces import check_piece_size
-from detdata.versions.remote import RemoteListing, is_url, list_remote, read_remote_ignore
+from detdata.versions.remote import RemoteListing, is_url, list_remote, read_remote_ignore, select_remote
 from detdata.versions.stats import Stats
 from detdata.versions.unfinished import Unfinished
 from detdata.versions.walk import Listing, Rules, Selection, list_files, select
@@ -80,11 +81,13 @@ def scan_paths(
     ways = Ways(algorithm, content, check_piece_size(piece_size), rules)
     share = _part(part)
     _check_rows(ways, share)
-    url = _url(paths)
-    if url is not None:
+    urls = _urls(paths)
+    if urls:
         if share is not None:
             raise ArgumentValueError("part: files behind a URL are hashed as one; give executor= to share the work")
-        return scan_url(url, replace(ways, rules=replace(rules, ignore=read_remote_ignore(url))), means)
+        url, chosen_there = (urls[0], (".",)) if len(urls) == 1 else select_remote(urls)
+        ways = replace(ways, rules=replace(rules, ignore=read_remote_ignore(url)))
+        return scan_url(url, ways, means, chosen_there, whole=True)
     chosen = select(paths)
     ways = replace(ways, rules=replace(rules, ignore=read_ignore(chosen.root)))
     listing = list_files(chosen.root, chosen.select, ways.rules, exclude_files=means.exclude_files)
@@ -233,9 +236,10 @@ def _scan_rows(chosen: Selection, listing: Listing, ways: Ways, means: Means, st
     return _scan(manifest, () if trusted else range(len(manifest)), listing.notes, str(chosen.root))
 
 
-def scan_url(url: str, ways: Ways, means: Means, chosen: tuple[str, ...] = (".",)) -> Scan:
+def scan_url(url: str, ways: Ways, means: Means, chosen: tuple[str, ...] = (".",), *, whole: bool = False) -> Scan:
     """Hash what lies behind a URL, or of it what `chosen` selects (as in a manifest).
 
+    whole: whether each choice must select something.
     Nothing of it is remembered: a store's own tags are no proof of content.
     """
     if ways.content == "rows":
@@ -244,7 +248,7 @@ def scan_url(url: str, ways: Ways, means: Means, chosen: tuple[str, ...] = (".",
         )
     listing = list_remote(url, ways.rules)
     if chosen != (".",):
-        listing = _selected(listing, chosen)
+        listing = _selected(listing, chosen, whole=whole)
     elif not listing.paths:
         raise ArgumentValueError(f"no files under {url}: the dataset is empty")
     sizes = listing.sizes
@@ -270,7 +274,7 @@ def scan_url(url: str, ways: Ways, means: Means, chosen: tuple[str, ...] = (".",
     return _scan(manifest, range(len(manifest)), listing.notes, listing.root)
 
 
-def _selected(listing: RemoteListing, chosen: tuple[str, ...]) -> RemoteListing:
+def _selected(listing: RemoteListing, chosen: tuple[str, ...], *, whole: bool) -> RemoteListing:
     """Return of a listing what paths and globs select; a path that is there is never read as a glob."""
     wanted: set[str] = set()
     for choice in chosen:
@@ -280,6 +284,8 @@ def _selected(listing: RemoteListing, chosen: tuple[str, ...]) -> RemoteListing:
         glob = parse_glob(choice) if not found and MAGIC.search(choice) else None
         if glob is not None:
             found = {path for path in listing.paths if any(glob.selects(start) for start in _starts(path))}
+        if whole and not found:
+            raise DatasetError(f"{listing.root.rstrip('/')}/{choice}", "matches nothing")
         wanted |= found
     keep = [i for i, path in enumerate(listing.paths) if path in wanted]
     return replace(
@@ -313,16 +319,16 @@ def _check_rows(ways: Ways, part: tuple[int, int] | None) -> None:
         )
 
 
-def _url(paths: Paths) -> str | None:
-    """The URL that is asked for, if one is."""
+def _urls(paths: Paths) -> list[str]:
+    """The URLs that are asked for."""
     asked = list(paths) if isinstance(paths, (list, tuple)) else [paths]
     urls = [str(path) for path in asked if is_url(path)]
-    if urls and len(asked) > 1:
+    if urls and len(urls) < len(asked):
         raise ArgumentValueError(
-            f"paths: a URL stands alone, got {printable(urls[0])} among {len(asked)} paths; hash them one by one, or "
-            "name the folder that holds them"
+            f"paths: {printable(urls[0])} is a URL, and others of the {len(asked)} paths are not; a dataset has one "
+            "root, so hash them one by one"
         )
-    return urls[0] if urls else None
+    return urls
 
 
 def _left_out(chosen: Selection, rules: Rules) -> list[str]:
