@@ -12,10 +12,11 @@ import numpy as np
 from detdata.arrays import Int64Array, as_int64
 from detdata.checks import as_int
 from detdata.corpora.columns import Columns, columns_of
-from detdata.corpora.costs import CostNote, cost_of
+from detdata.corpora.costs import Cost, CostNote, cost_of
+from detdata.corpora.errors import CorpusError
 from detdata.corpora.expecting import Blocks
 from detdata.corpora.layout import Layout, Place
-from detdata.corpora.opened import Entry, Opened, check_same
+from detdata.corpora.opened import Entry, Opened, check_same, named
 from detdata.corpora.protocol import Format, Options, Rows
 from detdata.corpora.skips import Skips
 from detdata.corpora.version import version_of
@@ -60,7 +61,7 @@ class Corpus:
         self._maps = maps
         self._layout = Layout.of([entry.outline.block_sizes for entry in self._entries])
         self._name = os.urandom(8).hex() if name is None else name  # of this one among those that share a folder
-        self._note = CostNote(cost_of(form, [entry.outline for entry in self._entries]), self._layout)
+        self._note = CostNote(_cost(form, self._entries), self._layout)
         local = all(entry.file.path is not None for entry in self._entries)
         self._shares = not local or bool(getattr(form, "shares", True))
         self._opened = self._open()
@@ -300,6 +301,14 @@ class Corpus:
 
     def _open(self) -> Opened:
         return Opened(self._form, self._entries, self._options, self._layout, Blocks(self._cache_bytes, self._name))
+
+
+def _cost(form: Format, entries: Sequence[Entry]) -> Cost | None:
+    try:
+        with named(""):
+            return cost_of(form, [entry.outline for entry in entries])
+    except CorpusError:  # by an index that contradicts itself; whoever reads by it is told, and of which file
+        return None
 
 
 def _rebuild(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from detdata.corpora.errors import CorpusUnreadable
+from detdata.corpora.errors import CorpusError, CorpusUnreadable
 from detdata.corpora.expecting import Blocks
 from detdata.corpora.files import DataFile, Identity
 from detdata.corpora.layout import Layout
@@ -49,7 +49,7 @@ class Opened:
         shard, file = self._shard(number)
         identity = self._entries[number].identity
         check_same(file, identity)
-        with _named(file.name, at):
+        with named(file.name, at):
             buffer = shard.load(at)
         check_same(file, identity)
         return buffer
@@ -58,7 +58,7 @@ class Opened:
         """Return the rows of a block that was loaded, here or elsewhere."""
         number, at = self._layout.in_file(block)
         shard, file = self._shard(number)
-        with _named(file.name, at):
+        with named(file.name, at):
             return shard.view(at, buffer)
 
     def check(self, block: int) -> None:
@@ -77,7 +77,7 @@ class Opened:
             if file.path is not None:
                 file.read(0, min(1, entry.identity.size))  # opened: from here on it is one and the same file
             check_same(file, entry.identity)
-            with _named(file.name, None):
+            with named(file.name):
                 held = self._form.open(file, entry.outline, self._options), file
             self._keep(number, held)
         return held
@@ -93,10 +93,14 @@ class Opened:
 
 
 @contextmanager
-def _named(file: str, block: int | None) -> Iterator[None]:
+def named(file: str, block: int | None = None) -> Iterator[None]:
     """Name the file when a format stumbles over an outline, as one from a forged index, or over itself."""
     try:
         yield
+    except CorpusError as error:
+        if error.file is None:  # a format does not always know which file it is at
+            raise type(error)(file, error.reason, block=error.block, row=error.row) from error
+        raise
     except (DetdataError, OSError, MemoryError):
         raise
     except Exception as error:

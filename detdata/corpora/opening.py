@@ -17,7 +17,7 @@ from detdata.corpora.files import DataFile, LocalFile
 from detdata.corpora.formats import check_format, format_named, name_for, names
 from detdata.corpora.indexing import Keep, outline_of
 from detdata.corpora.map_style import MapStyle, ObjectFile, is_dataset
-from detdata.corpora.opened import Entry
+from detdata.corpora.opened import Entry, named
 from detdata.corpora.protocol import Format, Options
 from detdata.corpora.remote_file import RemoteOptions
 from detdata.corpora.remote_listing import list_url, local_path, side_by_side
@@ -300,10 +300,8 @@ def _check_schemas(form: Format, entries: Sequence[Entry], options: Options) -> 
     for entry in entries:
         if not entry.outline.rows:
             continue
-        try:
+        with named(entry.file.name):
             schema = form.schema(entry.outline, options)
-        except CorpusError as error:  # a format does not know here which file it is
-            raise CorpusError(error.file or entry.file.name, error.reason) from error
         if schema is None:
             return
         if first is None:

@@ -16,6 +16,7 @@ from detdata.corpora import Corpus, CorpusError
 from detdata.testing.corpora_cases import CorpusCases, quiet_folder
 
 _PATIENCE = 120.0  # seconds without a word: it hangs
+_MOST_ROWS = 10_000
 _MEMORY = 4 << 30  # bytes that a process which reads damaged files may take beyond what it has
 
 
@@ -88,17 +89,22 @@ def view_buffers(send: Callable[[Any], None], corpus: Corpus, buffers: Sequence[
         send(f"{type(error).__name__}: {error}")
 
 
-def read_all(send: Callable[[Any], None], suite: type[CorpusCases], paths: Sequence[str]) -> None:
-    """Send for each file (what went wrong or None, the rows that were read before that)."""
+def read_all(send: Callable[[Any], None], suite: type[CorpusCases], paths: Sequence[str], index: str) -> None:
+    """Send for each file (what went wrong or None, the rows that were read before). index: as `open_corpus` has it.
+
+    Of a file that claims to have a great many rows, the first ones and the last one.
+    """
     _limit_memory()
     for name in paths:
         rows: list[Any] = []
         error = None
         try:
-            corpus = suite().opened(Path(name), index="no")
-            for row in corpus:
+            corpus = suite().opened(Path(name), index=index)
+            most = min(len(corpus), _MOST_ROWS)
+            for row in corpus.read(0, most):
                 rows.append(row)  # noqa: PERF402  kept up to the error
-            corpus.take_columns(range(len(corpus)), "arrow")
+            corpus.take([len(corpus) - 1])
+            corpus.take_columns(range(most), "arrow")
         except CorpusError as found:
             error = ("CorpusError", found.file, repr(found))
         except Exception as found:  # noqa: BLE001  told by the process that waits

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from detdata.corpora import CorpusError, CorpusUnreadable
 from detdata.corpora.files import DataFile
+from detdata.corpora.index_file import Index, index_key, read_index, write_index
+from detdata.corpora.protocol import Outline
 from detdata.keys import sample_rng
 from detdata.testing.corpora_cases import COUNT, CorpusCases, FileOf, alike, data_files, quiet_folder, with_file
 from detdata.testing.corpora_children import Child, read_all
@@ -68,14 +73,36 @@ class FaultLaws(CorpusCases):
                 target = folder / str(seed)
                 what = _damage(originals, target, seed)
                 cases.append((what, target / path.relative_to(path.parent)))
-            with Child("spawn", read_all, type(self), [str(path) for _, path in cases]) as child:
+            with Child("spawn", read_all, type(self), [str(path) for _, path in cases], "no") as child:
                 for what, damaged in cases:
-                    found = child.receive()
-                    if isinstance(found, Child.Ended):
-                        self.broken(law, f"{what}: the process that read it {found.how}")
-                    self._judge(law, what, damaged, found, rows)
+                    self._judge(law, what, damaged, child.receive(), rows)
+
+    def test_forged_indexes_are_errors(self) -> None:
+        """An index that is whole, of this very file, and leads anywhere: a CorpusError that names the file, or rows."""
+        if not self.form().scans:
+            return
+        law = "forged index"
+        with self.files(COUNT) as (paths, rows), quiet_folder() as folder:
+            cases = []
+            for seed in range(_DAMAGED):
+                shutil.copytree(paths[0].parent, folder / str(seed))
+                path = folder / str(seed) / paths[0].relative_to(paths[0].parent)
+                corpus = self.opened(path, index="beside")
+                key = index_key(corpus._form, corpus._options)
+                (place,) = path.parent.glob("*.detdata-index")
+                index = read_index(place, key)
+                if index is None:
+                    self.broken(law, "the index that was stored cannot be read")
+                what, outline = _forged(index.outline, seed)
+                write_index(place, Index(outline, index.identity, index.digest), key)
+                cases.append((what, path))
+            with Child("spawn", read_all, type(self), [str(path) for _, path in cases], "beside") as child:
+                for what, path in cases:
+                    self._judge(law, what, path, child.receive(), rows)
 
     def _judge(self, law: str, what: str, path: Path, found: Any, rows: Sequence[Any]) -> None:
+        if isinstance(found, Child.Ended):
+            self.broken(law, f"{what}: the process that read it {found.how}")
         error, given = found
         if error is not None:
             kind, file, text = error
@@ -117,6 +144,32 @@ class _Failing(FileOf):
         if self._left == -1:
             self.failed = True
             raise CorpusUnreadable(self.name, "cannot be read: the cable was pulled")
+
+
+def _forged(outline: Outline, seed: int) -> tuple[str, Outline]:
+    """Return an outline that leads astray, and what was done to it."""
+    rng = sample_rng(seed, 2, 0)
+    arrays = {
+        "block_sizes": outline.block_sizes.copy(),
+        **{name: array.copy() for name, array in outline.arrays.items()},
+    }
+    name = sorted(arrays)[seed // 6 % len(arrays)]
+    array, meta = arrays[name], dict(outline.meta)
+    kind = ("value", "value", "shorter", "longer", "gone", "meta")[seed % 6]
+    if kind == "value" and array.size:
+        info = np.iinfo(array.dtype)
+        low = 0 if name == "block_sizes" else info.min
+        array[int(rng.integers(array.size))] = rng.choice([low, 0, 1, 7, info.max // 2, info.max >> 13, info.max])
+    elif kind == "shorter":
+        arrays[name] = array[: int(rng.integers(array.size + 1))]
+    elif kind == "longer":
+        arrays[name] = np.concatenate([array, array[:1], np.ones(1, array.dtype)])
+    elif kind == "gone" and name != "block_sizes":
+        del arrays[name]
+    elif kind == "meta":
+        meta = {} if seed % 4 else {key: [None] for key in meta}
+    sizes = arrays.pop("block_sizes")
+    return f"{kind} of {name} (seed {seed})", Outline(block_sizes=sizes, arrays=arrays, meta=meta)
 
 
 def _damage(originals: dict[Path, bytes], folder: Path, seed: int) -> str:

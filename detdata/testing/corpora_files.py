@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from detdata.corpora import CorpusError
 from detdata.corpora.index_file import Index, index_key, read_index, write_index
 from detdata.testing.corpora_cases import COUNT, CorpusCases, FileOf, Watched, data_files, quiet_folder, with_file
 
+_MOST_OPEN = 64 * 4 + 20  # 64 files at a time, some of them pairs, each read and mapped
 _DTYPES = frozenset({"<i8", "<i4", "<u4", "<u2", "|u1"})
 
 
@@ -126,6 +127,39 @@ class FileLaws(CorpusCases):
                     else:
                         self.expect("changed file", f"{kind}, row {row}", [expected], found)
 
+    def test_files_are_closed_again(self) -> None:
+        """Of many files a bounded number is open, whatever is held of their blocks, and none when nobody reads."""
+        descriptors = Path("/proc/self/fd")
+        if not descriptors.is_dir():
+            return  # there is no other way to count
+        with self.files(*[1] * 400) as (paths, rows):
+            before = len(list(descriptors.iterdir()))
+            for _ in range(2):
+                corpus = self.opened(paths)
+                self.expect("open files", "of many files", rows, corpus.take(range(len(rows))))
+                here = len(list(descriptors.iterdir())) - before
+                if here > _MOST_OPEN:
+                    self.broken(
+                        "open files", f"{here} are open after reading {len(paths)} files; blocks must not hold them"
+                    )
+
+    def test_the_version_is_that_of_the_content(self) -> None:
+        """A copy has the same version; a change of any file that `write` made is a change of the version."""
+        with self.files(COUNT) as (paths, _):
+            path = paths[0]
+            version = self.opened(path).version()
+            shutil.copytree(path.parent, path.parent.parent / "copy")
+            if self.opened(path.parent.parent / "copy" / path.name).version() != version:
+                self.broken("version", "a copy has another one")
+        for kind, number, paths, _ in self._edits(("appended to",)):
+            corpus = self.opened(paths[0])
+            version = corpus.version()
+            file = data_files(paths[0].parent)[number]
+            self._edit(kind, file, paths[0].parent.parent)
+            found = _outcome(corpus.version)
+            if found == version:
+                self.broken("version", f"it is the same after {file.name} was {kind}")
+
     def test_a_missing_file_is_named(self) -> None:
         """A file that is not there, or is a folder, is an error that names it."""
         with quiet_folder() as folder:
@@ -148,11 +182,11 @@ class FileLaws(CorpusCases):
         if note.exists():
             yield from note.read_text().splitlines()
 
-    def _edits(self) -> Iterator[tuple[str, int, list[Path], list[Any]]]:
+    def _edits(self, kinds: Iterable[str] = ()) -> Iterator[tuple[str, int, list[Path], list[Any]]]:
         """Give for each kind of edit, and each file that `write` makes, fresh ones: (kind, number of file, …)."""
         with self.files(COUNT) as (paths, _):
             count = len(data_files(paths[0].parent))
-        for kind in _EDITS:
+        for kind in kinds or _EDITS:
             for number in range(count):
                 with self.files(COUNT) as (paths, rows):
                     yield kind, number, paths, rows
