@@ -28,7 +28,7 @@ SEEDS = st.integers(0, 2**63 - 1)
 
 def test_the_page_has_vectors_for_every_section():
     names = ["fold", "derive_seed", "mix64", "sample_seed", "permutation", "order", "plan", "streams"]
-    names += ["file", "dataset", "listing", "rows", "index", "skips", "corpus_order"]
+    names += ["file", "dataset", "listing", "rows", "index", "range", "skips", "corpus_order"]
 
     assert list(VECTORS) == names
     assert sorted({row["n"] for row in VECTORS["permutation"]}) == SIZES

@@ -31,6 +31,9 @@ from detdata.versions.own_files import INDEX_ENDING
 # or nowhere, which makes it anew in each process that opens the corpus.
 Keep: TypeAlias = Literal["auto", "beside", "cache", "no"]
 
+_SMALL = 1 << 20  # bytes that an index may have whatever its file has
+_TIMES = 32  # and so many times the bytes of its file
+
 
 def outline_of(
     form: Format,
@@ -76,7 +79,9 @@ def find_index(
     beside = file.other(file.name + INDEX_ENDING)
     found = None
     with suppress(CorpusUnreadable):  # there is none; or it is forbidden to ask for what there is not, as on S3
-        found = parse_index(beside.fetch(0, beside.identity().size), key)
+        size = beside.identity().size
+        if size <= _TIMES * file.identity().size + _SMALL:
+            found = parse_index(beside.fetch(0, size), key)
     index = None if found is None else _holding(found, file)
     if index is None:
         return None
