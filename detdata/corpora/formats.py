@@ -32,8 +32,9 @@ _FOREIGN: dict[str, Format] = {}
 def register_corpus_format(form: Format) -> None:
     """Make a format of your own known to `open_corpus`, by its name and its endings, in this process.
 
-    form: see `detdata.corpora.protocol.Format` and docs/howto/write_a_format.md; prove it with `detdata.testing.CorpusSuite`. A corpus is pickled with its
-    format, so workers need no registration. Raises TypeError; ValueError for a name that is taken.
+    form: see `detdata.corpora.protocol.Format` and docs/howto/write_a_format.md; prove it with
+    `detdata.testing.CorpusSuite`. A corpus is pickled with its format, so workers need no registration.
+    Raises TypeError; ValueError for a name that is taken.
 
     >>> try:
     ...     register_corpus_format(object())
