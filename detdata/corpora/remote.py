@@ -10,7 +10,6 @@ What is connected belongs to a process: fsspec gives new connections after a for
 from __future__ import annotations
 
 import json
-import os
 from typing import Any
 
 from detdata.corpora.errors import CorpusUnreadable
@@ -21,7 +20,7 @@ from detdata.versions.remote import connect, size_of, tag_of
 UNTAGGED = "{}"  # the tag of an object of which the store tells neither content nor time
 
 # Kept for good: collecting connections that were inherited by a fork waits for threads that are not there.
-_connected: dict[tuple[int, str], Any] = {}
+_kept: dict[int, Any] = {}
 
 
 class ShortReply(OSError):
@@ -36,14 +35,10 @@ def locate(url: str) -> tuple[Any, str]:
     >>> locate("memory://bucket/a")[1]
     '/bucket/a'
     """
-    scheme, _, rest = url.partition("://")
-    host = url if "::" in url or "?" in url else f"{scheme}://{rest.partition('/')[0]}"
-    known = _connected.get((os.getpid(), host))
-    if known is None or "::" in url:
-        known, path = connect(url)
-        _connected[os.getpid(), host] = known
-        return known, path
-    return known, known._strip_protocol(url)
+    system, path = connect(url)  # fsspec has one for each process and way of connecting
+    if getattr(system, "async_impl", False):
+        _kept[id(system)] = system
+    return system, path
 
 
 def look(url: str, timeout: float) -> tuple[str, Identity]:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from detdata import CorpusUnreadable, open_corpus
 from detdata.corpora import remote_file, retrying
+from detdata.corpora.remote import locate
 from detdata.corpora.remote_file import ReadAhead, RemoteFile
 from detdata.corpora.retrying import passes, retried, status
 
@@ -199,3 +200,11 @@ def test_interrupts_are_not_tried_again(monkeypatch):
 
     with pytest.raises(KeyboardInterrupt):
         retried(request)
+
+
+def test_settings_that_are_made_after_a_failure_count(monkeypatch):
+    """In a notebook credentials are set after the first error."""
+    first, _ = locate("s3://bucket/a")
+    monkeypatch.setitem(fsspec.config.conf, "s3", {"key": "a", "secret": "b"})
+    second, _ = locate("s3://bucket/a")
+    assert (first.key, second.key) == (None, "a")
