@@ -118,10 +118,10 @@ class Corpus:
     def expect(self, notice: Notice) -> bool:
         """Take note of what will be needed, in the process that reads: a Loader calls this, see `detdata.look_ahead`.
 
-        Returns whether that is of any use here: not where blocks are mapped, nor for several workers where loading a
-        block is only reading it from a disk of this machine, which each may as well do by itself.
+        Returns whether that is of any use here: not where blocks are mapped, nor where loading a block is only reading
+        it from a disk of this machine, which costs less than telling somebody to.
         """
-        of_use = self._form.keeps and (notice.readers < 2 or self._shares)
+        of_use = self._form.keeps and self._shares
         if of_use and notice.number >= 0:
             opened = self._process()
             opened.blocks.expect(opened, notice)

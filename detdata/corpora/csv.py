@@ -26,6 +26,7 @@ class Csv:
     scans: ClassVar[bool] = True
     random: ClassVar[str | None] = None
     keeps: ClassVar[bool] = True
+    shares: ClassVar[bool] = False  # loading only reads
     options: ClassVar[tuple[str, ...]] = ("column_types", "delimiter")
     outline_options: ClassVar[tuple[str, ...]] = ("delimiter",)
 

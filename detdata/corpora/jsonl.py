@@ -28,6 +28,7 @@ class JsonLines:
     scans: ClassVar[bool] = True
     random: ClassVar[str | None] = None
     keeps: ClassVar[bool] = True
+    shares: ClassVar[bool] = False  # loading only reads
     outline_options: ClassVar[tuple[str, ...]] = ()
 
     def outline(self, file: DataFile, options: Options, progress: Progress | None = None) -> Outline:

@@ -27,6 +27,7 @@ class Text:
     scans: ClassVar[bool] = True
     random: ClassVar[str | None] = None
     keeps: ClassVar[bool] = True
+    shares: ClassVar[bool] = False  # loading only reads
     options: ClassVar[tuple[str, ...]] = ("text_column",)
     outline_options: ClassVar[tuple[str, ...]] = ()
 

@@ -224,7 +224,8 @@ def test_a_few_long_rows_fill_a_larger_batch_of_sequences():
 
 
 @pytest.mark.parametrize("kind", ["rows", "filled", "packed", "batches"])
-def test_workers_share_the_blocks_of_a_corpus_and_each_is_decoded_once(tmp_path, kind):
+def test_workers_share_the_blocks_of_a_corpus_and_each_is_decoded_once(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr(JsonLines, "shares", True)  # as formats do that decode
     write_jsonl(tmp_path, [400, 500])
     corpus = open_corpus(tmp_path, index="no", rows_per_block=50)
     batch_size, options = {
