@@ -21,6 +21,8 @@ from statistics import median
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from checkpoint_cases import CASES as CHECKPOINT_CASES
+from corpus_cases import corpus_first, corpus_index, corpus_state, corpus_take, corpus_write
+from corpus_loading import corpus_pass
 from hash_cases import CASES as HASH_CASES
 
 BATCH = 512  # samples of one rank
@@ -258,6 +260,10 @@ def loader(sides, dataset, workers, n, repeat, batch=64):
     return {side: [{"missing": PACKAGES[side]}] if side in missing else runs for side, runs in found.items()}
 
 
+CORPUS_CASES = {
+    case.__name__: case for case in (corpus_write, corpus_state, corpus_first, corpus_take, corpus_index, corpus_pass)
+}
+
 # --- the process ---
 
 
@@ -280,7 +286,8 @@ def load(side):
         import grain  # noqa: F401
 
 
-CASES = {"start": start, "epoch": epoch, "take": take, "loader": loader, **HASH_CASES, **CHECKPOINT_CASES}
+OWN_CASES = {"start": start, "epoch": epoch, "take": take, "loader": loader}
+CASES = {**OWN_CASES, **CORPUS_CASES, **HASH_CASES, **CHECKPOINT_CASES}
 
 if __name__ == "__main__":
     name, arguments = sys.argv[1], json.loads(sys.argv[2])

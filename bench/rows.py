@@ -73,6 +73,7 @@ class Setting:
     hash_small: tuple[int, int] = (100_000, 8192)
     hash_rows: int = 180_000  # of a table
     checkpoint: tuple[int, int] = (768, 12)  # width and layers of the model
+    corpus_rows: int = 1_000_000
 
     @staticmethod
     def of(repeat, *, full):
@@ -94,6 +95,7 @@ class Setting:
             hash_small=(200, 8192),
             hash_rows=2000,
             checkpoint=(32, 2),
+            corpus_rows=2000,
         )
 
 

@@ -24,12 +24,17 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from checkpoint_rows import GROUPS as CHECKPOINT_GROUPS
+from corpus_rows import GROUPS as CORPUS_GROUPS
 from hash_rows import GROUPS as HASH_GROUPS
 from rows import GROUPS as LOADER_GROUPS
 from rows import Row, Setting
 from table import console, markdown
 
-GROUPS = {**LOADER_GROUPS, **HASH_GROUPS, **CHECKPOINT_GROUPS}
+GROUPS = {**LOADER_GROUPS, **HASH_GROUPS, **CHECKPOINT_GROUPS, **CORPUS_GROUPS}
+PACKAGES = (
+    *("detdata", "torch", "numpy", "torchdata", "grain", "xxhash", "pyarrow", "accelerate", "lightning"),
+    *("datasets", "mosaicml-streaming", "litdata", "webdataset"),
+)
 HERE = Path(__file__).resolve().parent
 DOCS = HERE.parent / "docs" / "benchmarks.md"
 MARKERS = ("<!-- results: begin -->", "<!-- results: end -->")
@@ -38,7 +43,7 @@ MARKERS = ("<!-- results: begin -->", "<!-- results: end -->")
 def run_case(name, **arguments):
     """Run one case in a process of its own and return its answer."""
     command = [sys.executable, "-W", "ignore", str(HERE / "cases.py"), name, json.dumps(arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
     if done.returncode:
         raise SystemExit(f"{name} {arguments} failed:\n{done.stderr[-3000:]}")
     return json.loads(done.stdout.splitlines()[-1])
@@ -54,7 +59,7 @@ def machine():
         ]
         model = names[0] if names else model
     packages = {}
-    for package in ("detdata", "torch", "numpy", "torchdata", "grain", "xxhash", "pyarrow", "accelerate", "lightning"):
+    for package in PACKAGES:
         try:
             packages[package] = version(package)
         except PackageNotFoundError:
