@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from detdata import Plan, Shuffle, Stream, Topology, open_corpus
+from detdata.corpora.jsonl import JsonLines
 from tests.streaming.stream_side import (
     as_it_is,
     as_list,
