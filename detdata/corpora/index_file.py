@@ -28,7 +28,7 @@ from detdata.corpora.files import DataFile, Identity
 from detdata.corpora.protocol import Format, Options, Outline
 from detdata.records import canonical_json
 from detdata.versions.cache import default_folder
-from detdata.versions.own_files import INDEX_ENDING, read_own, remove_leftovers, temporary_beside
+from detdata.versions.own_files import INDEX_ENDING, open_own, remove_leftovers, temporary_beside
 
 _MAGIC = b"detdata.index/1\n"
 _ALIGN = 64
@@ -37,6 +37,7 @@ _BLOCK = 1 << 22
 _DTYPES = frozenset({"<i8", "<i4", "<u4", "<u2", "|u1"})
 _SIZES = "block_sizes"
 _MOST_ROWS = 2**53
+_LARGEST = 1 << 32  # bytes of an index that is read
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +60,18 @@ def index_key(form: Format, options: Options) -> dict[str, Any]:
     return {"name": form.name, "options": asked}
 
 
-def places(file: DataFile, key: Mapping[str, Any], folder: str | os.PathLike[str] | None) -> list[Path]:
-    """Return where the index of a file may be, in the order of looking: beside it, then in the folder of caches.
+def places(file: DataFile, key: Mapping[str, Any], folder: str | os.PathLike[str] | None) -> Iterator[Path]:
+    """Yield where the index of a file may be, in the order of looking: beside it, then in the folder of caches.
 
     folder: the folder of caches instead of the user's own, or None for that one.
     """
-    found = []
     if file.path is not None:
-        found.append(Path(file.path + INDEX_ENDING))
+        yield Path(file.path + INDEX_ENDING)
     base = Path(folder) if folder is not None else default_folder()
     if base is not None:
         name = file.name if file.path is None else os.path.realpath(file.path)
         text = canonical_json([name, dict(key)])
-        found.append(base / "indexes" / f"{xxhash.xxh3_128_hexdigest(text)}{INDEX_ENDING}")
-    return found
+        yield base / "indexes" / f"{xxhash.xxh3_128_hexdigest(text)}{INDEX_ENDING}"
 
 
 def index_parts(index: Index, key: Mapping[str, Any]) -> Iterator[Any]:
@@ -123,8 +122,14 @@ def read_index(path: Path, key: Mapping[str, Any]) -> Index | None:
 
     Its arrays are views of what was read. Cost: reading and hashing it, some 0.1 ms for each MB.
     """
-    content = read_own(path)
-    return None if content is None else parse_index(content, key)
+    file = open_own(path)
+    if file is None:
+        return None
+    with file, suppress(OSError, MemoryError):
+        start = file.read(len(_MAGIC))
+        if start == _MAGIC and os.fstat(file.fileno()).st_size <= _LARGEST:
+            return parse_index(start + file.read(), key)
+    return None
 
 
 def parse_index(content: bytes, key: Mapping[str, Any]) -> Index | None:

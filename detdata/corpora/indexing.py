@@ -69,8 +69,7 @@ def find_index(
     Of a remote file the one in the cache folder comes first, then the one beside the file in its store, which is kept
     in the cache folder from then on.
     """
-    candidates = places(file, key, folder)
-    for path in candidates:
+    for path in places(file, key, folder):
         index = usable(path, file, key)
         if index is not None:
             return index, str(path)
@@ -85,7 +84,7 @@ def find_index(
     index = None if found is None else _holding(found, file)
     if index is None:
         return None
-    for path in candidates:
+    for path in places(file, key, folder):
         with suppress(OSError):
             write_index(path, index, key)
     return index, beside.name
@@ -108,7 +107,7 @@ def store_index(
         beside.write(b"".join(index_parts(index, key)))
         return beside.name
     trouble = None
-    for path in targets(places(file, key, folder), file, keep):
+    for path in targets(list(places(file, key, folder)), file, keep):
         try:
             write_index(path, index, key)
         except OSError as error:  # the next place

@@ -1,6 +1,7 @@
 """The index of a file on disk: exact round trips, and nothing but None or an error for whatever else may lie there."""
 
 import json
+import os
 import random
 
 import numpy as np
@@ -179,3 +180,10 @@ def test_a_hostile_index_gives_rows_or_an_error(tmp_path, seed):
         assert str(path) in str(error)  # noqa: PT017
     else:
         assert all(json.dumps(row) for row in rows)
+
+
+def test_a_huge_file_in_the_place_of_an_index_is_not_read(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(START)
+    os.truncate(path, 2**40)  # full of holes
+    assert read_index(path, KEY) is None
