@@ -26,7 +26,8 @@ NAMES = {
     # dataset versions
     "HashProgress", "Manifest", "Report", "hash_dataset", "merge_manifests",
     # corpora
-    "Converted", "Corpus", "IndexProgress", "Indexed", "convert_corpus", "index_corpus", "open_corpus", "register_corpus_format",
+    "Converted", "Corpus", "IndexProgress", "Indexed", "convert_corpus", "index_corpus", "open_corpus",
+    "register_corpus_format",
     # errors
     "CorpusError", "CorpusUnreadable", "CorpusWarning",
     "CheckpointBroken", "CheckpointMismatch", "DatasetError", "DatasetWarning", "DetdataError", "Difference",
@@ -54,7 +55,8 @@ COMMANDS = {
     },
     "detdata convert": {
         "--columns", "--dtype", "--format", "--help", "--index-folder", "--json", "--json-column", "--output",
-        "--part-size", "--quiet", "--rows-per-batch", "--rows-per-block", "--seq-len", "--set", "-h", "-o", "-q", "PATHS",
+        "--part-size", "--quiet", "--rows-per-batch", "--rows-per-block", "--seq-len", "--set", "-h", "-o", "-q",
+        "PATHS",
     },
     "detdata ckpt": {"--help", "-h"},
     "detdata ckpt list": {"--help", "--json", "--quick", "--quiet", "-h", "-q", "ROOT"},
