@@ -38,14 +38,14 @@ class Notice(NamedTuple):
     """News for one process that reads. Requests are numbered through all passes of a Loader.
 
     folder: where processes share decoded blocks, or None. readers: how many processes read (0: the training process).
-    first: number of the first request of this pass. number: of this one. loads: (block, number of the request that
-    needs it first), soonest first. done: blocks that nobody needs for as far as is known.
+    first: number of the first request of this pass. number: of this one; -1: only a question. loads: (block, number of
+    the request that needs it first), soonest first. done: blocks that nobody needs for as far as is known.
     """
 
     folder: str | None
     readers: int
     first: int = 0
-    number: int = 0
+    number: int = -1
     loads: tuple[tuple[int, int], ...] = ()
     done: tuple[int, ...] = ()
 
@@ -97,7 +97,7 @@ class LookAhead:
         first = self._count
         last: dict[int, int] = {}  # block: the last request that is known to need it
         coming: deque[tuple[Part, list[int]]] = deque()
-        going: deque[list[int]] = deque()  # blocks of the requests that may not be done
+        going: deque[list[int]] = deque()  # blocks of this request and of those that the other workers may be at
         pending: deque[tuple[int, int]] = deque()  # blocks that are known to be needed and not yet told
         done: list[list[int]] = [[] for _ in range(turns)]
         rows = 0
@@ -121,8 +121,8 @@ class LookAhead:
             rows -= part.ids.size
             number, self._count = self._count, self._count + 1
             going.append(found)
-            if len(going) > self._in_flight:
-                oldest = number - self._in_flight
+            if len(going) > turns:
+                oldest = number - turns
                 gone = [block for block in going.popleft() if last[block] == oldest]
                 for block in gone:
                     del last[block]

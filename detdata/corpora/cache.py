@@ -105,4 +105,4 @@ class BlockCache:
         for block in self._held:
             if block not in needed:
                 return block
-        return max(self._held, key=needed.__getitem__)
+        return max(reversed(self._held), key=needed.__getitem__)  # of equals the newcomer

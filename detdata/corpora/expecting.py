@@ -109,17 +109,21 @@ class Blocks:
             if shares:
                 self._store = BlockStore(str(notice.folder), self._name, self._limit * notice.readers // 2)
             self._counter = notice.folder
-        if self._store is not None:
+        if self._store is None:
+            self._cache.limit = self._limit
+            self._cache.done(None)
+        else:
             self._store.begin(notice.first)
-        self._cache.limit = self._limit // 2 if shares else self._limit
-        self._cache.done(None)
+            self._cache = BlockCache(self._limit // 2)  # what is mapped is mapped again if it is needed
         self._pass = notice.folder, notice.first
 
     def _load(self, source: Source, block: int) -> tuple[Buffer, bool]:
         """Return a block, and whether it is shared."""
         store = self._store
-        if store is None or store.broken:
+        if store is None:
             return self._counted(source, block), False
+        if store.broken:
+            self._cache.limit = self._limit
         return store.get(block, partial(self._counted, source, block), self._now)
 
     def _counted(self, source: Source, block: int) -> Buffer:

@@ -118,6 +118,8 @@ class Format(Protocol):
     outline_options: the names of the options that change an outline, beside rows_per_block.
     A format of which several files are one may have `whole(files)`, which gives the files as it sees them; see
     detdata.corpora.pairs.
+    A format whose `load` only reads, and decodes nothing, may say `shares = False`: then the workers of a Loader do not
+    share loaded blocks of files on this machine, as copying them costs more than reading them again.
     """
 
     name: ClassVar[str]

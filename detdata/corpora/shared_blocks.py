@@ -197,7 +197,8 @@ class BlockStore:
             while done < data.nbytes:
                 done += os.write(claim, data[done : done + (1 << 30)])
             os.utime(claim, (when, when))
-            os.rename(self._path(block) + ".part", self._path(block))
+            with self._locked():  # whoever counts the files must see this one once
+                os.rename(self._path(block) + ".part", self._path(block))
         except OSError:  # a full disk, a folder that is gone
             self.broken = True
             return False
@@ -233,11 +234,14 @@ class BlockStore:
 
     def _removed(self, path: str) -> bool:
         """Remove an unfinished file if the process that wrote it is dead."""
-        descriptor = os.open(path, os.O_RDWR)
+        try:
+            descriptor = os.open(path, os.O_RDWR)
+        except FileNotFoundError:
+            return True
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.unlink(path)
-        except OSError:
+        except BlockingIOError:
             return False
         finally:
             os.close(descriptor)

@@ -11,9 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
+from detdata import BlockShuffle, Loader, Plan
 from detdata.corpora.opening import open_corpus
 from detdata.corpora.protocol import Outline
 from detdata.errors import ArgumentValueError
+from tests.torch_side import FORK, as_list
+
+BLOCKS, ROWS = 24, 40  # of most tests
 
 
 class Slow:
@@ -68,7 +72,7 @@ class SlowRows:
         return None
 
 
-def make(folder, *, blocks=12, rows=40, width=8, seconds=0.0, broken=(), name="a.slow", **options):
+def make(folder, *, blocks=BLOCKS, rows=ROWS, width=8, seconds=0.0, broken=(), name="a.slow", **options):
     """A corpus of `blocks` blocks with `rows` rows of `width` bytes each; row i is i."""
     path = Path(folder) / name
     meta = {"sizes": [rows] * blocks, "width": width, "seconds": seconds, "broken": list(broken)}
@@ -82,3 +86,21 @@ def loads(folder, name="a.slow"):
     if not log.exists():
         return []
     return [tuple(map(int, line.split())) for line in log.read_text(encoding="utf-8").splitlines()]
+
+
+def plan_of(corpus, window=4, batch=16, seed=1):
+    return Plan(BlockShuffle(corpus.block_sizes, seed, window=window), batch)
+
+
+def loader_of(corpus, plan=None, num_workers=0, **arguments):
+    start = FORK if num_workers else {}
+    plan = plan_of(corpus) if plan is None else plan
+    return Loader(corpus, plan, num_workers=num_workers, **{"collate_fn": as_list, **start, **arguments})
+
+
+def expected(plan, first=0, last=None):
+    return [plan.batch(step).ids.tolist() for step in range(first, plan.steps(0) if last is None else last)]
+
+
+def names(folder):
+    return sorted(file.name for file in Path(folder).iterdir())
