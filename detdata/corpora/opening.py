@@ -15,6 +15,7 @@ from detdata.corpora.corpus import Corpus, check_cache_bytes
 from detdata.corpora.errors import CorpusError
 from detdata.corpora.files import DataFile, LocalFile
 from detdata.corpora.formats import check_format, format_named, name_for, names
+from detdata.corpora.hugging_face import saved_files
 from detdata.corpora.indexing import Keep, outline_of
 from detdata.corpora.map_style import MapStyle, ObjectFile, is_dataset
 from detdata.corpora.opened import Entry, named
@@ -157,9 +158,9 @@ def _expand(path: str, format: str | Format | None, remote: RemoteOptions) -> li
         if not is_folder:
             return list(found)
         by_name: dict[str, DataFile] = {file.name: file for file in found}
-        return [by_name[name] for name in _of_format(path, list(by_name), format)]
+        return _inside(path, by_name, format)
     if os.path.isdir(path):
-        return [LocalFile(name) for name in _of_format(path, sorted(_below(path), key=os.fsencode), format)]
+        return _inside(path, {name: LocalFile(name) for name in sorted(_below(path), key=os.fsencode)}, format)
     if _MAGIC & set(path) and not os.path.exists(path):
         matches = [name for name in glob.glob(path, recursive=True) if _is_data(name) and not os.path.isdir(name)]
         if not matches:
@@ -168,6 +169,11 @@ def _expand(path: str, format: str | Format | None, remote: RemoteOptions) -> li
     if name_for(path) is None and not os.path.exists(path) and all(map(os.path.exists, (path + ".idx", path + ".bin"))):
         return [LocalFile(path + ".idx")]  # an indexed dataset by its name without endings
     return [LocalFile(path)]
+
+
+def _inside(folder: str, by_name: dict[str, DataFile], format: str | Format | None) -> list[DataFile]:
+    saved = saved_files(by_name) if format is None or format == "arrow" else None
+    return saved or [by_name[name] for name in _of_format(folder, list(by_name), format)]
 
 
 def _of_format(folder: str, inside: list[str], format: str | Format | None) -> list[str]:
