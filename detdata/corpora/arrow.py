@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from detdata.corpora.arrow_messages import (
+    MOST_PACKED,
+    Found,
     Messages,
     check_batch,
     check_dictionary,
@@ -16,7 +18,14 @@ from detdata.corpora.arrow_messages import (
     find_messages,
     needed,
 )
-from detdata.corpora.arrow_rows import ArrowRows, arrow_errors, check_columns, stored_column, stored_type
+from detdata.corpora.arrow_rows import (
+    ArrowRows,
+    arrow_errors,
+    check_columns,
+    has_dictionary,
+    stored_column,
+    stored_type,
+)
 from detdata.corpora.errors import CorpusError
 from detdata.corpora.files import DataFile
 from detdata.corpora.protocol import Buffer, Options, Outline, Progress
@@ -43,7 +52,8 @@ class Arrow:
             raise ArgumentValueError("rows_per_block= is for formats without blocks; here a block is a record batch")
         found = find_messages(file)
         schema = _schema(file, *found.schema)
-        dictionaries = any(_has_dictionary(field.type) for field in schema)
+        _check_rows(file, found, schema)
+        dictionaries = any(has_dictionary(field.type) for field in schema)
         arrays = _arrays("", found.batches)
         if dictionaries:
             arrays |= {**_arrays("dictionary_", found.dictionaries), "ids": found.ids, "deltas": found.deltas}
@@ -82,12 +92,19 @@ def _messages(prefix: str, outline: Outline) -> Messages:
     return Messages(*parts)
 
 
-def _has_dictionary(kind: Any) -> bool:
-    if isinstance(kind, pa.BaseExtensionType):
-        return _has_dictionary(kind.storage_type)
-    if pa.types.is_dictionary(kind):
-        return True
-    return any(_has_dictionary(kind.field(number).type) for number in range(kind.num_fields))
+def _check_rows(file: DataFile, found: Found, schema: Any) -> None:
+    """Raise CorpusError for a batch with more rows than its bytes can hold, if it has a column that takes any."""
+    types = pa.types
+    takes = (types.is_primitive, types.is_dictionary, types.is_string, types.is_binary, types.is_list)
+    if any(test(stored_type(field.type)) for field in schema for test in takes):
+        beyond = found.rows // (8 * MOST_PACKED if found.packed else 8) > found.batches.bodies
+        if beyond.any():
+            block = int(beyond.argmax())
+            raise CorpusError(
+                file.name,
+                f"claims {int(found.rows[block])} rows in {int(found.batches.bodies[block])} bytes, which cannot be",
+                block=block,
+            )
 
 
 def _schema(file: DataFile, start: int, length: int) -> Any:

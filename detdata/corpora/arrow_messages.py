@@ -18,6 +18,7 @@ from detdata.arrays import Int64Array
 from detdata.corpora.errors import CorpusError
 from detdata.corpora.files import DataFile
 from detdata.corpora.flat_tables import Malformed, Tables
+from detdata.corpora.layout import MOST_ROWS
 from detdata.corpora.remote_listing import side_by_side
 
 MAGIC = b"ARROW1"
@@ -32,7 +33,8 @@ _MOST_METADATA = 1 << 28  # of one message
 _MOST_GAP = 64  # bytes between the last message and the footer: the mark of an end, and padding
 _BLOCK = np.dtype([("start", "<i8"), ("head", "<i4"), ("gap", "<i4"), ("body", "<i8")])
 _BUFFER = np.dtype([("start", "<i8"), ("length", "<i8")])
-_CODECS = {0: 256, 1: 1 << 15}  # LZ4 and zstd: how many times larger than its packed form a buffer can be at most
+MOST_PACKED = 1 << 15  # by how much zstd can shrink anything: 128 KiB to 4 bytes
+_CODECS = {0: 256, 1: MOST_PACKED}  # LZ4 and zstd: how many times larger than its packed form a buffer can be at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +221,8 @@ def _found(
     words = _Heads.of(file, dictionaries, _DICTIONARY)
     if (rows.numbers < 0).any():
         raise CorpusError(file.name, "tells of fewer rows than none", block=int((rows.numbers < 0).argmax()))
+    if float(rows.numbers.sum(dtype=float)) > MOST_ROWS:
+        raise CorpusError(file.name, f"claims to have some {rows.numbers.sum(dtype=float):.0e} rows, which cannot be")
     return Found(
         schema=schema,
         swapped=bool(first.numbers[0]),

@@ -16,14 +16,14 @@ _FAILS = (pa.ArrowException, ValueError, TypeError, KeyError, OverflowError, OSE
 
 
 @contextmanager
-def arrow_errors(file: str, block: int | None = None) -> Iterator[None]:
-    """Turn what pyarrow raises into a CorpusError."""
+def arrow_errors(file: str, block: int | None = None, what: str = "Arrow") -> Iterator[None]:
+    """Turn what pyarrow raises into a CorpusError. what: the data are not."""
     try:
         yield
     except CorpusError:
         raise
     except _FAILS as error:
-        raise CorpusError(file, f"cannot be read as Arrow: {error}", block=block) from error
+        raise CorpusError(file, f"cannot be read as {what}: {error}", block=block) from error
 
 
 def stored_type(kind: Any) -> Any:
@@ -72,29 +72,75 @@ def stored_column(column: Any) -> Any:
     return column.storage if outer else column.cast(kind)
 
 
-def check_columns(columns: Sequence[Any]) -> None:
-    """Raise an error of pyarrow for columns that lead outside of their buffers. Does not read text, so it is quick.
+def check_columns(columns: Sequence[Any], *, text: bool = False) -> None:
+    """Raise an error of pyarrow for columns that lead outside of their buffers. text: also for text that is no UTF-8.
+
+    Without `text`, no text is read, so it is quick.
 
     >>> check_columns([pa.array(["a", None])])
     """
     for column in columns:
         column.validate()
-        kind = _loose_type(column.type)
         try:
-            loose = column if kind.equals(column.type) else column.view(kind)
-        except (pa.ArrowException, ValueError):
-            loose = column
-        loose.validate(full=True)
+            _check(column, text)
+        except pa.ArrowInvalid:
+            if not has_dictionary(column.type):
+                raise
+            _check_below(column, text)
+
+
+def _check(column: Any, text: bool) -> None:
+    kind = column.type if text else _loose_type(column.type)
+    try:
+        loose = column if kind.equals(column.type) else column.view(kind)
+    except (pa.ArrowException, ValueError):  # of types that cannot be seen as another
+        loose = column
+    loose.validate(full=True)
+
+
+def _check_below(column: Any, text: bool) -> None:
+    """Check a column level by level, without what lies below nulls: there pyarrow itself writes indices of no word."""
+    kind = column.type
+    column.validate()
+    if isinstance(kind, pa.BaseExtensionType):
+        _check_below(column.storage, text)
+    elif not has_dictionary(kind) or pa.types.is_dictionary(kind):
+        _check(column, text)
+    elif pa.types.is_struct(kind):
+        for child in column.flatten():
+            _check_below(child, text)
+    elif pa.types.is_fixed_size_list(kind):
+        _check_below(column.flatten(), text)
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
+        edges = column.offsets.to_numpy()
+        if edges.size and (edges[0] < 0 or (edges[1:] < edges[:-1]).any() or edges[-1] > len(column.values)):
+            raise pa.ArrowInvalid("offsets of lists lead outside of their values")
+        _check_below(column.flatten(), text)
+    else:
+        _check(column, text)
+
+
+def has_dictionary(kind: Any) -> bool:
+    """Return whether a type, or one in it, is a dictionary.
+
+    >>> has_dictionary(pa.list_(pa.dictionary(pa.int8(), pa.string())))
+    True
+    """
+    if isinstance(kind, pa.BaseExtensionType):
+        return has_dictionary(kind.storage_type)
+    if pa.types.is_dictionary(kind):
+        return True
+    return any(has_dictionary(kind.field(number).type) for number in range(kind.num_fields))
 
 
 @final
 class ArrowRows:
-    """Rows of one block. names, columns: what they are made of; rows: how many there are."""
+    """Rows of one block. names, columns: what they are made of. first: row of the block that they begin with."""
 
-    __slots__ = ("_block", "_columns", "_file", "_names", "_pairs")
+    __slots__ = ("_block", "_columns", "_file", "_first", "_names", "_pairs")
 
-    def __init__(self, file: str, block: int, names: Sequence[str], columns: Sequence[Any]) -> None:
-        self._file, self._block = file, block
+    def __init__(self, file: str, block: int, names: Sequence[str], columns: Sequence[Any], first: int = 0) -> None:
+        self._file, self._block, self._first = file, block, first
         self._names, self._columns = names, columns
         self._pairs = list(zip(names, columns, strict=True))
 
@@ -122,7 +168,7 @@ class ArrowRows:
             if not taken:
                 return None
             batch = pa.RecordBatch.from_arrays(taken, list(self._names))
-            batch.validate(full=True)
+            check_columns(taken, text=True)
         except _FAILS as error:
             raise self._error(rows.tolist(), error) from error
         return batch
@@ -134,9 +180,8 @@ class ArrowRows:
                 try:
                     column[row].as_py()
                 except _FAILS as found:
-                    return CorpusError(
-                        self._file, f"column {name!r} cannot be read: {found}", block=self._block, row=int(row)
-                    )
+                    reason = f"column {name!r} cannot be read: {found}"
+                    return CorpusError(self._file, reason, block=self._block, row=self._first + int(row))
         return CorpusError(self._file, f"rows cannot be taken: {error}", block=self._block)
 
 

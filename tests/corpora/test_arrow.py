@@ -169,6 +169,26 @@ def test_dictionaries_that_grow_or_change_within_a_stream(tmp_path):
     assert [row["c"] for row in open_corpus(tmp_path / "a.arrow")] == ["a", "b", "a", "b"]
 
 
+def test_dictionaries_below_nulls_may_hold_any_number(tmp_path):
+    word = pa.dictionary(pa.int8(), pa.string())
+    for number, kind in enumerate((pa.struct([("a", word)]), pa.list_(pa.struct([("a", word)])), pa.list_(word, 2))):
+        rows = [{"c": None}, {"c": [None, None] if number else None}]
+        path = write_arrow(tmp_path / f"{number}.arrow", pa.schema([("c", kind)]), [rows])
+        assert list(open_corpus(path)) == rows
+        assert open_corpus(path).take_columns([0])["c"].to_pylist() == [None]
+
+
+def test_more_rows_than_can_be_are_an_error_that_names_the_file(tmp_path):
+    simple(tmp_path / "a.arrow", count=21, size=21)
+    data = (tmp_path / "a.arrow").read_bytes()
+    for count in (1 << 62, -1, (1 << 63) - 1):
+        (tmp_path / "b.arrow").write_bytes(
+            data.replace((21).to_bytes(8, "little"), count.to_bytes(8, "little", signed=True))
+        )
+        with pytest.raises(CorpusError, match=r"b\.arrow"):
+            list(open_corpus(tmp_path / "b.arrow"))
+
+
 class Celsius(pa.ExtensionType):
     def __init__(self):
         super().__init__(pa.float64(), "test.celsius")

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 
 from detdata import CorpusError, open_corpus
-from detdata.testing import CorpusSuite
 
 
 def save(folder, parts, names=None, **state):
@@ -130,18 +129,3 @@ def test_rows_are_those_of_datasets(tmp_path):
     assert list(open_corpus(tmp_path / "grid")) == [{"m": [[1, 2], [3, 4]]}]
     with pytest.raises(CorpusError, match="train"):
         open_corpus(tmp_path / "splits")
-
-
-class TestSavedFolder(CorpusSuite):
-    format = "arrow"
-    columns = ("t",)
-
-    def rows(self, count, seed):
-        return [{"i": i, "t": f"text {i} of {seed}"} for i in range(count)]
-
-    def write(self, folder, rows):
-        save(folder, [rows], ["a.arrow"])
-        return folder / "a.arrow"
-
-
-del CorpusSuite
