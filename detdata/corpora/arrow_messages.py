@@ -29,6 +29,7 @@ _SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3  # kinds of messages
 _VERSIONS = (3, 4)  # V4 and V5, as Arrow counts them
 _PREFIX = 8
 _AT_ONCE = 4 << 20  # bytes of metadata that are looked at together
+_GUESS = 1024  # bytes that most messages need before their bodies
 _MOST_METADATA = 1 << 28  # of one message
 _MOST_GAP = 64  # bytes between the last message and the footer: the mark of an end, and padding
 _BLOCK = np.dtype([("start", "<i8"), ("head", "<i4"), ("gap", "<i4"), ("body", "<i8")])
@@ -152,22 +153,17 @@ def check_places(name: str, messages: Messages, stop: int) -> None:
 
 def _of_stream(file: DataFile, size: int) -> Found:
     """Walk a stream from message to message."""
-    data = None if file.path is None else file.map()
-
-    def read(start: int, length: int) -> bytes:
-        return file.read(start, length) if data is None else bytes(data[start : start + length])
-
     places: list[tuple[int, int, int]] = []
     kinds: list[int] = []
     at = 0
     while True:
-        prefix = read(at, min(_PREFIX, size - at))
-        length = int.from_bytes(prefix[4:], "little", signed=True)
-        if len(prefix) < _PREFIX:
+        found = file.read(at, min(_GUESS, size - at))
+        length = int.from_bytes(found[4:_PREFIX], "little", signed=True)
+        if len(found) < _PREFIX:
             raise CorpusError(
                 file.name, f"is cut off at byte {size}, or was never finished: there is no mark of the stream's end"
             )
-        if not prefix.startswith(MARK) or not 0 <= length <= _MOST_METADATA:
+        if not found.startswith(MARK) or not 0 <= length <= _MOST_METADATA:
             raise CorpusError(file.name, f"has no message at byte {at}, where one must begin")
         if not length:
             break
@@ -175,7 +171,8 @@ def _of_stream(file: DataFile, size: int) -> Found:
         if head > size - at:
             raise CorpusError(file.name, f"is cut off: the message at byte {at} ends behind the file")
         try:
-            kind, body = _kind_and_body(read(at + _PREFIX, length))
+            metadata = found[_PREFIX:head] if head <= len(found) else file.read(at + _PREFIX, length)
+            kind, body = _kind_and_body(metadata)
         except (struct.error, Malformed) as error:
             raise CorpusError(file.name, f"has a message at byte {at} that leads outside of itself") from error
         if not 0 <= body <= size - at - head or (head + body) % 8:
@@ -288,11 +285,7 @@ def _heads(file: DataFile, messages: Messages, kind: int) -> _Heads:
 def _metadata(file: DataFile, messages: Messages) -> list[bytes]:
     """Return the metadata of messages without what stands before them."""
     places = list(zip(messages.starts.tolist(), messages.heads.tolist(), strict=True))
-    if file.path is None:
-        parts = side_by_side(lambda place: file.read(*place), places, True)
-    else:
-        data = file.map()
-        parts = [bytes(data[start : start + head]) for start, head in places]
+    parts = side_by_side(lambda place: file.read(*place), places, file.path is None)
     for number, (part, (_, head)) in enumerate(zip(parts, places, strict=True)):
         if part[:4] != MARK or int.from_bytes(part[4:_PREFIX], "little", signed=True) + _PREFIX != head:
             raise Malformed(number)
