@@ -59,7 +59,7 @@ class Corpus:
         self._cache_bytes = cache_bytes
         self._skips = skips
         self._maps = maps
-        self._layout = Layout.of([entry.outline.block_sizes for entry in self._entries])
+        self._layout = Layout.of([entry.outline.block_sizes for entry in self._entries], self.files)
         self._name = os.urandom(8).hex() if name is None else name  # of this one among those that share a folder
         self._note = CostNote(_cost(form, self._entries), self._layout)
         local = all(entry.file.path is not None for entry in self._entries)

@@ -37,14 +37,18 @@ class Layout:
     file_edges: Int64Array
 
     @staticmethod
-    def of(block_sizes: Sequence[Int64Array]) -> Layout:
-        """Return the layout of files with these block sizes. Raises CorpusError for more rows than can be counted."""
+    def of(block_sizes: Sequence[Int64Array], names: Sequence[str] = ()) -> Layout:
+        """Return the layout of files with these block sizes. Raises CorpusError for more rows than can be counted.
+
+        names: of the files, for its message.
+        """
         counts = np.array([sizes.size for sizes in block_sizes], dtype=np.int64)
         every = np.concatenate([np.zeros(1, np.int64), *block_sizes])
         if float(every.sum(dtype=float)) > MOST_ROWS:
-            raise CorpusError(
-                None, f"these files claim to have some {every.sum(dtype=float):.0e} rows, which cannot be"
-            )
+            rows = [float(sizes.sum(dtype=float)) for sizes in block_sizes]
+            most = rows.index(max(rows))
+            name = names[most] if names else None
+            raise CorpusError(name, f"claims to have some {rows[most]:.0e} rows, more than can be; it is damaged")
         return Layout(np.cumsum(every, dtype=np.int64), np.concatenate([[0], np.cumsum(counts)]).astype(np.int64))
 
     @property
