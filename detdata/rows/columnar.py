@@ -87,7 +87,7 @@ def _row_batches(path: str, file: Any, number: int, columns: Sequence[str] | Non
     names = "" if columns is None else tuple(f"{name}." for name in columns)
     chunks = [i for i, place in enumerate(paths) if place.startswith(names)]
     rows = _rows_of(BATCH_BYTES, group.total_byte_size, group.num_rows, BATCH_ROWS)
-    rows = rows_at_once(path, file, number, chunks, rows)
+    rows = rows_at_once(partial(open_file, path), file, number, chunks, rows)
     yield from _released(file.iter_batches(rows, row_groups=[number], columns=columns, use_threads=False))
 
 
@@ -98,7 +98,7 @@ def _parts(path: str, file: Any, number: int, column: str) -> Iterator[Any]:
     known = all(chunk.physical_type != "BYTE_ARRAY" and chunk.path_in_schema == column for chunk in chunks.values())
     size = sum(chunk.total_uncompressed_size for chunk in chunks.values())
     rows = _rows_of(_PART_BYTES, size, group.num_rows, _KNOWN_ROWS if known else _PART_ROWS)
-    rows = rows_at_once(path, file, number, list(chunks), rows)
+    rows = rows_at_once(partial(open_file, path), file, number, list(chunks), rows)
     for batch in _released(file.iter_batches(rows, row_groups=[number], columns=[column], use_threads=False)):
         yield batch.column(0)
 

@@ -6,14 +6,13 @@ So the dictionary itself is looked at, where it could matter.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from detdata.rows import schema as kinds
-from detdata.rows.opening import open_file
 
 _MOST_BYTES = 16 << 20  # of values at a time, that come out of dictionaries; some six times as much is held
 _UNSUSPECTED = 128 << 20  # bytes of values, if every one were as long as its whole chunk, that may be
@@ -29,12 +28,20 @@ def check_chunks(file: Any, number: int) -> None:
         next(file.reader.iter_batches(0, row_groups=[number], column_indices=None, use_threads=False), None)
 
 
-def rows_at_once(path: str, file: Any, number: int, columns: Sequence[int], rows: int) -> int:
+def rows_at_once(opened: Callable[[], Any], file: Any, number: int, columns: Sequence[int], rows: int) -> int:
     """Return how many rows of a row group to read at a time, at most `rows`, at least one.
 
-    path, file: the Parquet file, opened. number: of the row group, after `check_chunks`. columns: numbers of those of
-    its chunks that are read. Cost: nothing where the values cannot be too many; else the first page and the dictionary
-    of these chunks.
+    As `widest_row`, which see, for as many rows as take a few times 16 MiB.
+    """
+    return max(1, min(rows, int(_MOST_BYTES // max(1.0, widest_row(opened, file, number, columns, rows)))))
+
+
+def widest_row(opened: Callable[[], Any], file: Any, number: int, columns: Sequence[int], rows: int) -> float:
+    """Return the bytes that a row may have of values that are repeated; 0 where `rows` rows cannot have too many.
+
+    opened: gives the Parquet file, opened anew. file: its ParquetFile. number: of the row group, after `check_chunks`.
+    columns: numbers of those of its chunks that are read. Cost: nothing where the values cannot be too many; else the
+    first page and the dictionary of these chunks.
     """
     group = file.metadata.row_group(number)
     width, suspects = 0.0, dict[str, float]()
@@ -49,15 +56,15 @@ def rows_at_once(path: str, file: Any, number: int, columns: Sequence[int], rows
         elif chunk.physical_type == "FIXED_LEN_BYTE_ARRAY":
             width += items * file.metadata.schema.column(i).length
     if suspects:
-        width += _longest(path, file.metadata, number, suspects)
-    return max(1, min(rows, int(_MOST_BYTES // max(1.0, width))))
+        width += _longest(opened, file.metadata, number, suspects)
+    return width
 
 
-def _longest(path: str, metadata: Any, number: int, chunks: dict[str, float]) -> float:
+def _longest(opened: Callable[[], Any], metadata: Any, number: int, chunks: dict[str, float]) -> float:
     """Return the bytes of a row of the longest values in the dictionaries of some chunks, by their items in a row."""
     total = 0.0
     for name, items in chunks.items():  # one after the other: their pages are not held together
-        with pq.ParquetFile(open_file(path), metadata=metadata, read_dictionary=[name], buffer_size=1 << 16) as file:
+        with pq.ParquetFile(opened(), metadata=metadata, read_dictionary=[name], buffer_size=1 << 16) as file:
             batch = next(file.iter_batches(1, row_groups=[number], columns=[name], use_threads=False), None)
             if batch is not None:
                 total += items * max(map(_longest_in, batch.columns), default=0)
