@@ -113,22 +113,36 @@ class Resumable(IterableDataset[Any]):
                 f"a Resumable cannot run in a DataLoader's workers ({info.num_workers} here): each would read the "
                 "whole source, and how much was consumed would not be known. Iterate over it directly, or num_workers=0"
             )
+        if self._live is not None and self._pass is not None:
+            # A pass was broken off. Its own state leads on; iter() of a source that took a state may begin there again.
+            self._saved, self._live = (copy.deepcopy(self._live.state_dict()), self._consumed), None
         mine = self._pass = object()
         return self._run(mine)
 
     def _run(self, mine: object) -> Iterator[Any]:
-        samples = self._begin()
+        self._check_pass(mine)
         ranks, rank = self.topology.world_size, self.topology.rank
-        self._saved = None
+        begun, samples = self._saved, None
         while True:
-            share = list(islice(samples, ranks))
-            if self._pass is not mine:
-                raise StateMismatch("this iteration is over: the position was moved meanwhile; begin a new `for`")
+            try:
+                if samples is None:
+                    samples = self._begin()
+                    self._saved = None
+                share = list(islice(samples, ranks))
+            except BaseException:
+                if self._pass is mine:  # the source may be anywhere in what was being read: go on from where it began
+                    self._saved, self._live = begun, None
+                raise
+            self._check_pass(mine)
             if len(share) < ranks:
                 break
             self._consumed += ranks
             yield share[rank]
         self._live, self._epoch, self._consumed, self._pass = None, self._epoch + 1, 0, None
+
+    def _check_pass(self, mine: object) -> None:
+        if self._pass is not mine:
+            raise StateMismatch("this iteration is over: the position was moved meanwhile; begin a new `for`")
 
     def _begin(self) -> Iterator[Any]:
         """Return an iterator that stands where the pass goes on."""

@@ -104,6 +104,7 @@ class Stream(IterableDataset[Any]):
         self._source = Source(dataset)
         self._engine: Engine | None = None  # made when it is first needed, in the process that needs it
         self._at, self._seen, self._kept = self._beginning(0), 0, 0
+        self._earlier = 0  # sequences that were packed in batches of another size: more than steps * batch_size says
         self._passes = Passes()
         self._share = Share()  # of a worker of a foreign DataLoader
         self._aim()
@@ -213,9 +214,9 @@ class Stream(IterableDataset[Any]):
         place = self._place()
         if self._settings.arithmetic:
             return Progress(place.step, self.plan.epoch(place.step), self.plan.consumed(place.step))
-        consumed = place.step * self.plan.batch_size
-        if self._settings.kind == "filled" and not self._settings.endless:
-            consumed = sum(lane.kept for lane in place.lanes)
+        consumed = self._earlier + place.step * self.plan.batch_size
+        if self._settings.kind == "filled":  # each lane has given as many, also those of other ranks
+            consumed = self._settings.lanes * place.lanes[0].kept
         return Progress(place.step, min(lane.epoch for lane in place.following().lanes), consumed)
 
     @property
@@ -270,6 +271,7 @@ class Stream(IterableDataset[Any]):
             )
         place = Place(self.plan.step(count)) if self._settings.arithmetic else self._beginning(0)
         self._move(place, 0, 0)
+        self._earlier = 0
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position as plain JSON: what was consumed, not what was fetched ahead. Holds no data.
@@ -335,6 +337,7 @@ class Stream(IterableDataset[Any]):
                 engine_for(settings, place, seen, kept)  # may refuse, and nothing has changed yet
             self._engine, self._settings = None, settings
         self._move(place, seen, kept)
+        self._earlier = saved.loader.progress.consumed_samples - place.step * self.plan.batch_size
 
     # --- copies -------------------------------------------------------------------------------------------------------
 

@@ -99,6 +99,74 @@ def test_a_resume_goes_on_with_the_next_sample_and_says_how(kind, stop, copied):
     assert [n * n for n in range(20)] == list(again)
 
 
+class Sticky(Stateful):
+    """Each of its iterators begins at the state that was loaded last, as long as no other epoch is set."""
+
+    def __iter__(self):
+        begin = self._start
+        samples = super().__iter__()
+        for sample in samples:
+            self._start = begin
+            yield sample
+
+    def set_epoch(self, epoch):
+        if self.epochs and self.epochs[-1] != epoch:
+            self._start = 0
+        super().set_epoch(epoch)
+
+
+@pytest.mark.parametrize("make", [Stateful, Sticky, StatefulIterator])
+def test_a_pass_that_is_broken_off_goes_on_by_the_own_state_too(make):
+    samples = Resumable(make(), Topology())
+    seen = [sample for _, sample in zip(range(4), samples, strict=False)]
+    again = Resumable(make(), Topology())
+    again.load_state_dict(samples.state_dict())
+    for stop in (5, 3, 20):
+        seen += [sample for _, sample in zip(range(stop), again, strict=False)]
+        assert again.resumption == Resumption("own state", 0, 0)
+    assert seen == [n * n for n in range(20)]
+    assert list(again) == seen
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_source_that_fails_while_it_is_read_loses_no_sample(ranks, resumed):
+    class Failing(Sticky):
+        fails = 9
+
+        def __iter__(self):
+            for sample in super().__iter__():
+                if self.place == self.fails:
+                    raise OSError("gone")
+                yield sample
+
+    source = Failing()
+    samples = Resumable(source, Topology(0, ranks))
+    begun = []
+    if resumed:
+        begun = [sample for _, sample in zip(range(2), samples, strict=False)]
+        state = samples.state_dict()
+        samples = Resumable(source := Failing(), Topology(0, ranks))
+        samples.load_state_dict(state)
+    with pytest.raises(OSError, match="gone"):
+        for sample in samples:
+            begun.append(sample)
+    state, source.fails = samples.state_dict(), None
+    elsewhere = Resumable(Sticky(), Topology(0, ranks))
+    elsewhere.load_state_dict(state)
+    assert begun + list(elsewhere) == begun + list(samples) == [n * n for n in range(0, 20, ranks)]
+
+
+def test_an_iteration_that_never_began_takes_no_state_from_the_one_after_it():
+    samples = Resumable(Stateful(), Topology())
+    for _ in zip(range(4), samples, strict=False):
+        pass
+    stale, present = iter(samples), iter(samples)
+    with pytest.raises(StateMismatch, match="begin a new"):
+        next(stale)
+    assert (next(present), samples.resumption.way) == (16, "own state")
+
+
 def test_its_own_state_is_used_without_reading_what_was_consumed():
     samples = Resumable(Stateful(), Topology())
     for _ in zip(range(15), samples, strict=False):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -156,6 +157,23 @@ def test_a_state_over_many_files_holds_the_last_thousand_and_a_digest(tmp_path, 
     paths[1].write_text(paths[1].read_text().replace("ä", "ö"))
     with pytest.raises(StateMismatch, match=r"files part-000\.jsonl … part-004\.jsonl"):
         make(opened(tmp_path), map=id_of).load_state_dict(state)
+
+
+@pytest.mark.parametrize("options", [{"filter": keeps, "tail": "carry"}, {"seq_len": 5, "tokens": tokens_of}])
+def test_what_was_consumed_stays_counted_where_the_batch_size_changes(options):
+    stream = make(list(range(400)), 8, **options)
+    for _ in zip(range(3), stream, strict=False):
+        pass
+    small = make(list(range(400)), 4, **options)
+    small.load_state_dict(json.loads(json.dumps(stream.state_dict())))
+    assert (small.progress, small.position) == (stream.progress, stream.position)
+    next(iter(small))
+    assert (small.progress.global_step, small.progress.consumed_samples) == (4, 28)
+    again = make(list(range(400)), 8, **options)
+    again.load_state_dict(pickle.loads(pickle.dumps(small)).state_dict())
+    assert again.progress == small.progress
+    again.resume(0)
+    assert again.progress.consumed_samples == 0
 
 
 # --- kills ------------------------------------------------------------------------------------------------------------
