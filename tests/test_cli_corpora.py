@@ -85,3 +85,8 @@ def test_convert_tells_what_fits_no_table(folder):
 
     assert "--json-column i" in run("convert", "data", "-o", "out", code=2).stderr
     run("convert", "data", "-o", "out", "--json-column", "i")
+
+
+@pytest.mark.parametrize("setting", ["index=cache", "workers=2", "columns=1", "progress=1"])
+def test_a_setting_that_is_an_argument_of_the_command_is_refused(folder, setting):
+    assert "--set must be NAME=VALUE" in run("index", "data", "--set", setting, code=2).stderr

@@ -145,6 +145,9 @@ def convert(paths: tuple[str, ...], output: Path, columns: str | None, part_size
                 click.echo(f"{made.rows:,} rows{there} in {made.parts} part(s) -> {made.folder}")
 
 
+_OWN = frozenset({"paths", "format", "columns", "index", "workers", "progress"})  # a command says these otherwise
+
+
 def _asked(paths: tuple[str, ...]) -> str | list[str]:
     return paths[0] if len(paths) == 1 else list(paths)
 
@@ -156,7 +159,7 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
         given[name] = options[name]
     for setting in options["settings"]:
         name, equals, value = setting.partition("=")
-        if not equals or name in given:
+        if not equals or name in given or name in _OWN:
             raise ArgumentValueError(f"--set must be NAME=VALUE with a format's own option, got {setting!r}")
         try:
             given[name] = json.loads(value)

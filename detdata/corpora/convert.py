@@ -20,10 +20,10 @@ import xxhash
 from detdata.checks import as_int
 from detdata.corpora.corpus import Corpus
 from detdata.corpora.errors import CorpusError
-from detdata.corpora.origin import NAME, Origin, Part, alone, read_origin, write_origin
+from detdata.corpora.origin import NAME, Origin, Part, alone, asked_of, read_origin, write_origin
 from detdata.corpora.schemas import table_of, widened
 from detdata.disk import sync_folder
-from detdata.errors import ArgumentTypeError
+from detdata.errors import ArgumentTypeError, ArgumentValueError
 
 _CHUNK = 1024  # rows looked at together
 _BATCH_BYTES = 1 << 20  # about so much makes a record batch
@@ -64,7 +64,7 @@ def convert_corpus(
     The types of columns are those that hold every row: the corpus is read once to find them, and once to write. A key
     that a row has not is None in it then; integers in a column with fractions become floats, if that loses nothing.
     `origin.json` in the folder says what the parts were made of. Memory: one record batch. Disk: the rows.
-    Raises CorpusError for rows that fit no table, and a folder that holds something else; OSError.
+    Raises CorpusError for rows that fit no table, and a folder that holds something else; ValueError; OSError.
 
     >>> import pathlib, tempfile
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "a.jsonl"
@@ -108,10 +108,16 @@ def _origin(
                 f"holds {strangers[0]!r} and no {NAME}: it is no conversion; name a new folder",
             )
         schema, fitting = find_schema(corpus, as_json, progress)
+        unknown = sorted(as_json - set(schema.names))
+        if unknown:
+            raise ArgumentValueError(
+                f"json_columns names {unknown[0]!r}, which no row has; there are {', '.join(map(repr, schema.names))}"
+            )
         return Origin(
             source=version,
             files=corpus.files,
             format=corpus.format,
+            asked=asked_of(corpus),
             rows_total=len(corpus),
             schema=schema,
             rows_per_batch=each or fitting,
@@ -119,7 +125,13 @@ def _origin(
             json_columns=tuple(sorted(as_json)),
             parts=(),
         )
-    asked = {"source": version, "part_bytes": limit, "json_columns": tuple(sorted(as_json))}
+    asked = {
+        "source": version,
+        "format": corpus.format,
+        "asked": asked_of(corpus),
+        "part_bytes": limit,
+        "json_columns": tuple(sorted(as_json)),
+    }
     if each is not None:
         asked["rows_per_batch"] = each
     for name, value in asked.items():

@@ -94,6 +94,11 @@ class Corpus:
         return self._entries
 
     @property
+    def reading(self) -> tuple[Options, Int64Array | None, tuple[Callable[[Any], Any], ...]]:
+        """What beside its files decides its rows: options, numbers of the rows to skip, functions of `map`."""
+        return self._options, None if self._skips is None else self._skips.ids, self._maps
+
+    @property
     def block_sizes(self) -> Int64Array:
         """Rows of each block, int64[blocks], in the order of rows: what `BlockShuffle` takes."""
         return self._layout.block_sizes

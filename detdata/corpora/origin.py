@@ -10,13 +10,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from detdata.corpora.errors import CorpusError, CorpusUnreadable
 from detdata.disk import sync_folder
 from detdata.errors import UnknownFormat
+from detdata.records import digest
+
+if TYPE_CHECKING:
+    from detdata.corpora.corpus import Corpus
 
 try:
     import fcntl
@@ -44,11 +48,13 @@ class Origin:
     """A conversion: what it is of, how it is made, and the parts that are there.
 
     source: version of the corpus. files: their names, as they were given. rows_total: of the corpus.
+    asked: what was asked of it: see `asked_of`.
     """
 
     source: str
     files: tuple[str, ...]
     format: str
+    asked: dict[str, Any]
     rows_total: int
     schema: Any
     rows_per_batch: int
@@ -66,6 +72,18 @@ class Origin:
         return replace(self, parts=(*self.parts, part))
 
 
+def asked_of(corpus: Corpus) -> dict[str, Any]:
+    """Return what beside its files decides the rows of a corpus, as plain JSON. What was not asked for is left out."""
+    options, skipped, functions = corpus.reading
+    asked = {name: getattr(options, name) for name in ("columns", "seq_len", "dtype", "text_column")}
+    asked |= {"options": {name: value for name, value in options.extra if value is not None}}
+    if skipped is not None and skipped.size:
+        asked["skip"] = digest(skipped.astype("<i8").tobytes())
+    asked["functions"] = [getattr(each, "__qualname__", type(each).__qualname__) for each in functions]
+    plain: dict[str, Any] = json.loads(json.dumps(asked, default=repr))
+    return {name: value for name, value in plain.items() if value not in (None, {}, [])}
+
+
 def write_origin(path: Path, origin: Origin) -> None:
     """Replace the record at one stroke. Raises OSError."""
     record = {
@@ -74,6 +92,7 @@ def write_origin(path: Path, origin: Origin) -> None:
             "version": origin.source,
             "files": list(origin.files),
             "format": origin.format,
+            "asked": origin.asked,
             "rows": origin.rows_total,
         },
         "schema": base64.b64encode(origin.schema.serialize().to_pybytes()).decode("ascii"),
@@ -121,6 +140,7 @@ def _parse(record: dict[str, Any]) -> Origin:
         source=str(source["version"]),
         files=tuple(map(str, source["files"])),
         format=str(source["format"]),
+        asked=dict(source["asked"]),
         rows_total=int(source["rows"]),
         schema=pa.ipc.read_schema(pa.py_buffer(base64.b64decode(record["schema"], validate=True))),
         rows_per_batch=int(record["rows_per_batch"]),

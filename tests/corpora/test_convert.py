@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from detdata import CorpusError, UnknownFormat, convert_corpus, open_corpus
 from detdata.corpora.schemas import table_of, widened
 
+NOON = datetime(2020, 1, 1, 12)  # noqa: DTZ001 - without a zone, that is what is tested
 ROW = st.fixed_dictionaries(
     {"i": st.integers(-(2**60), 2**60)},
     optional={
@@ -194,11 +196,65 @@ def test_two_at_once_in_one_folder_are_told(tmp_path):
         convert_corpus(open_corpus(file), tmp_path / "out")
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1.5, True],
+        [[1.5], [True]],
+        [{"x": [{"y": 1.5}]}, {"x": [{"y": True}]}],
+        ["text", b"\xff"],
+        [NOON.date(), NOON],
+        [NOON, NOON.replace(tzinfo=UTC)],
+    ],
+)
+def test_values_that_one_type_would_change_have_no_one_type(values):
+    with pytest.raises(CorpusError, match="--json-column v"):
+        table_of([{"v": value} for value in values], 0, frozenset())
+
+
+def test_half_a_surrogate_pair_can_be_kept_as_json_and_is_no_name(tmp_path):
+    corpus = open_corpus(write_jsonl(tmp_path / "a.jsonl", [{"v": "\ud800é"}, {"v": "é"}]))
+    convert_corpus(corpus, tmp_path / "out", json_columns=["v"])
+    assert [json.loads(row["v"]) for row in read_back(tmp_path / "out")] == ["\ud800é", "é"]
+
+    corpus = open_corpus(write_jsonl(tmp_path / "b.jsonl", [{"\ud800": 1}]))
+    with pytest.raises(CorpusError, match="surrogate"):
+        convert_corpus(corpus, tmp_path / "b")
+
+
+def test_what_is_no_json_cannot_be_kept_as_json():
+    with pytest.raises(CorpusError, match="column 'v' of row 7"):
+        table_of([{"v": b"x"}], 7, frozenset(["v"]))
+
+
+def double(row):
+    return {"a": row["a"] * 2}
+
+
+def test_rows_that_are_read_otherwise_are_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n3,4\n")
+    (tmp_path / "skips").write_text('{"format": "detdata.skips/1", "rows": [2], "skip": [0]}')
+    file = tmp_path / "a.csv"
+    convert_corpus(open_corpus(file), tmp_path / "out")
+
+    for other in (
+        open_corpus(file, columns=["a"]),
+        open_corpus(file, delimiter=";"),
+        open_corpus(file, on_error="skip", skip_list=tmp_path / "skips"),
+        open_corpus(file).map(double),
+    ):
+        with pytest.raises(CorpusError, match="asked"):
+            convert_corpus(other, tmp_path / "out")
+    assert convert_corpus(open_corpus(file), tmp_path / "out").resumed == 2
+
+
 def test_wrong_arguments_are_named(tmp_path):
     corpus = open_corpus(write_jsonl(tmp_path / "a.jsonl", [{"i": 1}]))
     with pytest.raises(TypeError, match="corpus"):
         convert_corpus("a.jsonl", tmp_path / "out")
     with pytest.raises(TypeError, match="json_columns"):
         convert_corpus(corpus, tmp_path / "out", json_columns="i")
+    with pytest.raises(ValueError, match="'typo', which no row has"):
+        convert_corpus(corpus, tmp_path / "out", json_columns=["typo"])
     with pytest.raises(ValueError, match="part_bytes"):
         convert_corpus(corpus, tmp_path / "out", part_bytes=1)
