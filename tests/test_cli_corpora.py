@@ -1,6 +1,12 @@
 """`detdata index` and `detdata convert`: exit codes, what goes where, what is told."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -90,3 +96,18 @@ def test_convert_tells_what_fits_no_table(folder):
 @pytest.mark.parametrize("setting", ["index=cache", "workers=2", "columns=1", "progress=1"])
 def test_a_setting_that_is_an_argument_of_the_command_is_refused(folder, setting):
     assert "--set must be NAME=VALUE" in run("index", "data", "--set", setting, code=2).stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_an_interrupt_of_all_processes_is_told_in_one_line(folder):
+    for name in "ab":
+        (folder / f"data/{name}.jsonl").write_text('{"i": 1}\n' * 8_000_000)
+    command = [sys.executable, "-c", "from detdata.cli import main; main()", "index", "data", "--workers", "2"]
+    child = subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True)
+    children = Path(f"/proc/{child.pid}/task/{child.pid}/children")
+    while child.poll() is None and len(children.read_text().split()) < 3:  # two, and one that multiprocessing has
+        time.sleep(0.01)
+    os.killpg(child.pid, signal.SIGINT)
+
+    assert child.communicate(timeout=60)[1] == "\ndetdata index: stopped\n"
+    assert child.returncode == 130

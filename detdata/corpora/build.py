@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable, Iterable, Sequence
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,7 +89,8 @@ def index_corpus(
     context = multiprocessing.get_context("spawn")  # never a copy of whatever threads and locks this process has
     counter = context.Value("q", 0)
     with ProcessPoolExecutor(many, context, initializer=_start, initargs=(counter,)) as pool:
-        jobs = [pool.submit(_one, file, form, opts, index, index_folder) for file in files]
+        with _interrupts(allowed=False):  # the processes start here
+            jobs = [pool.submit(_one, file, form, opts, index, index_folder) for file in files]
         try:
             return _gather(jobs, meter, lambda: int(counter.value))
         except BaseException:
@@ -168,6 +172,25 @@ _counter: Any = None  # of a process that makes indexes: bytes that all of them 
 def _start(counter: Any) -> None:
     global _counter  # noqa: PLW0603 - it cannot be an argument: it is shared memory, which only a start hands over
     _counter = counter
+    signal.signal(signal.SIGINT, _leave)
+
+
+def _leave(*_: object) -> None:
+    """End a process without a traceback: Ctrl-C reaches all of them, and the first one tells of it."""
+    sys.exit(128 + signal.SIGINT)
+
+
+@contextmanager
+def _interrupts(*, allowed: bool) -> Iterator[None]:
+    """Hold Ctrl-C back or let it through meanwhile, here and in processes that are started here."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_UNBLOCK if allowed else signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _one(file: DataFile, form: Format, options: Options, keep: Keep, folder: str | os.PathLike[str] | None) -> Indexed:
@@ -175,7 +198,8 @@ def _one(file: DataFile, form: Format, options: Options, keep: Keep, folder: str
         with _counter.get_lock():
             _counter.value += size
 
-    return index_file(file, form, options, keep, folder, add)
+    with _interrupts(allowed=True):  # only here: an error here is no traceback, elsewhere in a process of a pool it is
+        return index_file(file, form, options, keep, folder, add)
 
 
 def _cores() -> int:

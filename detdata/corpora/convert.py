@@ -25,7 +25,8 @@ from detdata.corpora.schemas import table_of, widened
 from detdata.disk import sync_folder
 from detdata.errors import ArgumentTypeError, ArgumentValueError
 
-_CHUNK = 1024  # rows looked at together
+_CHUNK = 1024  # rows looked at together, at most
+_CHUNK_BYTES = 8 << 20  # or so many bytes of them: rows may be images
 _BATCH_BYTES = 1 << 20  # about so much makes a record batch
 _MOST_ROWS = 4096
 _TEMPORARY = ".part.tmp"
@@ -154,7 +155,7 @@ def find_schema(
     """Return the pyarrow.Schema that holds every row, and the number of rows that makes a record batch."""
     schema: Any = None
     fitting = 0
-    for first, rows in _chunks(corpus, 0, _CHUNK):
+    for first, rows in _chunks(corpus, 0, _CHUNK, _CHUNK_BYTES):
         table = table_of(rows, first, as_json)
         schema = table.schema if schema is None else widened(schema, table.schema, first)
         if not fitting:
@@ -167,16 +168,25 @@ def find_schema(
     return schema, fitting
 
 
-def _chunks(corpus: Corpus, start: int, size: int) -> Iterator[tuple[int, list[Any]]]:
+def _chunks(corpus: Corpus, start: int, size: int, most: int | None = None) -> Iterator[tuple[int, list[Any]]]:
+    """Yield (number of the first row, rows): `size` of them, or fewer that have about `most` bytes together."""
     held: list[Any] = []
+    weight = 0
     first = start
     for row in corpus.read(start):
         held.append(row)
-        if len(held) == size:
+        weight += 0 if most is None else _weight(row)
+        if len(held) == size or (most is not None and weight >= most):
             yield first, held
-            first, held = first + size, []
+            first, held, weight = first + len(held), [], 0
     if held:
         yield first, held
+
+
+def _weight(row: Any) -> int:
+    """Return about how many bytes a row has, by the lengths of its values alone."""
+    values = row.values() if isinstance(row, dict) else ()
+    return sum(getattr(each, "nbytes", 0) or len(each) for each in values if hasattr(each, "__len__"))
 
 
 @final

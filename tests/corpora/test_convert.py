@@ -248,6 +248,21 @@ def test_rows_that_are_read_otherwise_are_refused(tmp_path):
     assert convert_corpus(open_corpus(file), tmp_path / "out").resumed == 2
 
 
+def test_few_large_rows_are_looked_at_together(tmp_path, monkeypatch):
+    most = []
+
+    def watched(rows, *others):
+        most.append(len(rows))
+        return table_of(rows, *others)
+
+    monkeypatch.setattr("detdata.corpora.convert.table_of", watched)
+    rows = [{"t": "x" * (1 << 20)} for _ in range(30)]
+    convert_corpus(open_corpus(write_jsonl(tmp_path / "a.jsonl", rows)), tmp_path / "out")
+
+    assert max(most) <= 8
+    assert read_back(tmp_path / "out") == rows
+
+
 def test_wrong_arguments_are_named(tmp_path):
     corpus = open_corpus(write_jsonl(tmp_path / "a.jsonl", [{"i": 1}]))
     with pytest.raises(TypeError, match="corpus"):
