@@ -111,3 +111,9 @@ def test_an_interrupt_of_all_processes_is_told_in_one_line(folder):
 
     assert child.communicate(timeout=60)[1] == "\ndetdata index: stopped\n"
     assert child.returncode == 130
+
+
+@pytest.mark.parametrize("output", ["data", "data/out", "data/../data/deep/out"])
+def test_a_conversion_never_goes_into_the_folder_that_it_reads(folder, output):
+    assert "lies in data" in run("convert", "data", "-o", output, code=2).stderr
+    assert not list((folder / "data").rglob("origin.json"))

@@ -124,6 +124,11 @@ def convert(paths: tuple[str, ...], output: Path, columns: str | None, part_size
         from detdata.corpora.convert import convert_corpus
         from detdata.corpora.opening import open_corpus
 
+        for path in paths:
+            if Path(path).is_dir() and Path(path).resolve() in (output.resolve(), *output.resolve().parents):
+                raise ArgumentValueError(
+                    f"--output {output} lies in {path}, which is read: its files would be data; name another"
+                )
         names = None if columns is None else [name.strip() for name in columns.split(",")]
         corpus = open_corpus(_asked(paths), columns=names, **_given(options))
         with _bar(options, "converting") as show:
