@@ -98,8 +98,8 @@ def test_a_setting_that_is_an_argument_of_the_command_is_refused(folder, setting
     assert "--set must be NAME=VALUE" in run("index", "data", "--set", setting, code=2).stderr
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_an_interrupt_of_all_processes_is_told_in_one_line(folder):
+def begin_to_index(folder):
+    """Return a run that has two processes at work on an index, and the ids of all that it has started."""
     for name in "ab":
         (folder / f"data/{name}.jsonl").write_text('{"i": 1}\n' * 8_000_000)
     command = [sys.executable, "-c", "from detdata.cli import main; main()", "index", "data", "--workers", "2"]
@@ -107,10 +107,25 @@ def test_an_interrupt_of_all_processes_is_told_in_one_line(folder):
     children = Path(f"/proc/{child.pid}/task/{child.pid}/children")
     while child.poll() is None and len(children.read_text().split()) < 3:  # two, and one that multiprocessing has
         time.sleep(0.01)
+    return child, [int(each) for each in children.read_text().split()]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_an_interrupt_of_all_processes_is_told_in_one_line(folder):
+    child, _ = begin_to_index(folder)
     os.killpg(child.pid, signal.SIGINT)
 
     assert child.communicate(timeout=60)[1] == "\ndetdata index: stopped\n"
     assert child.returncode == 130
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_a_process_that_is_killed_is_told(folder):
+    child, processes = begin_to_index(folder)
+    os.kill(processes[-1], signal.SIGKILL)
+
+    assert "try fewer workers" in child.communicate(timeout=60)[1]
+    assert child.returncode == 2
 
 
 @pytest.mark.parametrize("output", ["data", "data/out", "data/../data/deep/out"])

@@ -7,13 +7,13 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, wait
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from detdata.checks import as_int
-from detdata.corpora.errors import CorpusError
+from detdata.corpora.errors import CorpusError, CorpusUnreadable
 from detdata.corpora.files import DataFile
 from detdata.corpora.index_file import Index, index_key
 from detdata.corpora.indexing import Keep, find_index, make, store_index
@@ -93,6 +93,10 @@ def index_corpus(
             jobs = [pool.submit(_one, file, form, opts, index, index_folder) for file in files]
         try:
             return _gather(jobs, meter, lambda: int(counter.value))
+        except BrokenExecutor as error:
+            raise CorpusUnreadable(
+                None, "a process that made an index was killed, for want of memory perhaps; try fewer workers"
+            ) from error
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
