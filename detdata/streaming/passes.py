@@ -64,6 +64,11 @@ class Passes:
         self._shared[_STEP], self._shared[_PLAN] = step, plan
         self._shared[_PASS] = self._number()
 
+    def follow(self, step: int) -> None:
+        """Let the next pass begin at this step of the same plan; called as the training process reads by itself."""
+        if self._shared[_OWNER] == os.getpid():
+            self._shared[_STEP] = step
+
     def since_aim(self) -> int:
         """Return how many passes workers began since `aim`."""
         return max(0, self._number() - int(self._shared[_PASS])) if self._shared[_OWNER] == os.getpid() else 0

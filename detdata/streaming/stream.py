@@ -24,7 +24,7 @@ from detdata.streaming.foreign import Share
 from detdata.streaming.passes import ForeignWorkers, Passes
 from detdata.streaming.places import LanePlace, Place, StreamBatch, StreamPosition
 from detdata.streaming.rows import Filter, Map
-from detdata.streaming.settings import Settings, Tail, check
+from detdata.streaming.settings import Settings, Tail, check, check_last_step
 from detdata.streaming.source import Source
 from detdata.streaming.state import differences, read, resumed, size_change, write
 from detdata.topology import Topology
@@ -160,7 +160,14 @@ class Stream(IterableDataset[Any]):
         self._check_counted()
         if self._engine is None:
             self._engine = engine_for(self._settings, self._at, self._seen, self._kept)
-        return self._engine.run(stop)
+        return self._followed(self._engine.run(stop))
+
+    def _followed(self, items: Iterator[Any]) -> Iterator[Any]:
+        """Yield what is read here; workers of a foreign DataLoader, if it is that next, go on behind it."""
+        for item in items:
+            self._passes.follow(self._next_step())
+            yield item
+        self._passes.follow(self._next_step())
 
     # --- where it stands ----------------------------------------------------------------------------------------------
 
@@ -185,15 +192,17 @@ class Stream(IterableDataset[Any]):
 
     def _aim(self) -> None:
         """Let workers of a foreign DataLoader begin where the stream stands."""
+        self._passes.aim(self._next_step(), self._plan_key())
+
+    def _next_step(self) -> int:
+        """Return the step at which foreign workers would begin."""
         place = self._place()
         if self._settings.arithmetic:
-            step = place.step
-        elif self._settings.batched or self._settings.endless or self._settings.kind == "packed":
-            step = 0  # no foreign worker runs these
-        else:
-            at = place.following().lanes[0]
-            step = self.plan.first_step(at.epoch) + at.row
-        self._passes.aim(step, self._plan_key())
+            return place.step
+        if self._settings.batched or self._settings.endless or self._settings.kind == "packed":
+            return 0  # no foreign worker runs these
+        at = place.following().lanes[0]
+        return self.plan.first_step(at.epoch) + at.row
 
     def _plan_key(self) -> int:
         return fold("detdata.stream_plan/1", canonical_json(self.plan.spec()).decode()) >> 1
@@ -335,6 +344,9 @@ class Stream(IterableDataset[Any]):
             settings = replace(self._settings, plan=plan)
             if settings.kind == "batches":
                 engine_for(settings, place, seen, kept)  # may refuse, and nothing has changed yet
+            elif settings.kind == "rows":  # workers of a foreign DataLoader would not notice
+                for epoch in (plan.epoch(place.step), plan.epoch(place.step) + 1):
+                    check_last_step(plan, epoch, topology.world_size)
             self._engine, self._settings = None, settings
         self._move(place, seen, kept)
         self._earlier = saved.loader.progress.consumed_samples - place.step * self.plan.batch_size

@@ -210,3 +210,27 @@ def test_workers_that_went_on_from_states_go_on_to_the_epoch_after_them():
     resumed = shuffled()
     assert batches_of(3)[2:] == [item for _, item, _ in in_workers(resumed, states)]
     assert batches_of(4) == list(loader_of(resumed))
+
+
+def test_single_rows_that_ranks_could_not_share_equally_are_refused_when_a_state_is_loaded():
+    one = Stream(list(range(30)), topology=Topology(0, 1))
+    for _ in zip(range(5), one, strict=False):
+        pass
+    for rank in range(2):
+        stream = Stream(list(range(30)), topology=Topology(rank, 2))
+        before = stream.state_dict()
+        with pytest.raises(ValueError, match="a step less than the others"):
+            stream.load_state_dict(one.state_dict())
+        assert stream.state_dict() == before
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 2}, {"filter": bool}])
+@pytest.mark.parametrize("count", [1, 3, None])
+def test_workers_go_on_where_an_iteration_over_the_stream_itself_stopped(options, count):
+    ids = list(range(12))
+    stream = Stream(ids, **options, topology=Topology())
+    whole = [item.tolist() if "batch_size" in options else item for item in Stream(ids, **options, topology=Topology())]
+    held = iter(stream)
+    begun = list(held) if count is None else [next(held) for _ in range(count)]
+    rest = [item.tolist() if "batch_size" in options else item for item in loader_of(stream, 1)]
+    assert rest == (whole if count is None else whole[len(begun) :])
