@@ -12,16 +12,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from detdata.arrays import Int64Array
-from detdata.corpora.arrow_rows import ArrowRows, arrow_errors, check_columns, stored_column, stored_type
+from detdata.corpora.arrow_rows import (
+    ArrowRows,
+    arrow_errors,
+    check_columns,
+    has_dictionary,
+    stored_column,
+    stored_type,
+)
 from detdata.corpora.errors import CorpusError
 from detdata.corpora.files import DataFile
-from detdata.corpora.parquet_footer import ChunkFile, chunks_of, least_bytes, read_chunks, read_footer
+from detdata.corpora.parquet_footer import ChunkFile, chunks_of, least_bytes, longest_row, read_chunks, read_footer
 from detdata.corpora.protocol import Buffer, Options, Outline, Progress
 from detdata.errors import ArgumentValueError
 from detdata.rows.repeating import check_chunks, widest_row
 
-_AT_ONCE = 1 << 30  # bytes of values up to which a row group is decoded in one go
-_PART = 64 << 20  # else so many at a time
+_AT_ONCE = 1 << 30  # bytes of values that are decoded in one go, at most
+_FEW = 128  # rows; decoding fewer in one go is slow
 _MOST = 8 << 30  # bytes of values of a row group, beyond which it is refused
 _MOST_ROWS = 1 << 40
 _STEP = 1 << 16  # bytes that pyarrow is to read at a time where it must not read chunks whole
@@ -125,34 +132,29 @@ class _Shard:
         return _BlockRows(name, block, self._names, batches, self._plain)
 
     def _columns(self, block: int) -> list[Any]:
-        """Return the columns of a row group, decoded and checked."""
+        """Return the columns of a row group, decoded."""
         held = ChunkFile(self._file, self._file.identity().size, ())
         with pq.ParquetFile(held.opened(), metadata=self._metadata, pre_buffer=False, buffer_size=_STEP) as described:
             check_chunks(described, block)  # before anybody asks for the description of a chunk
         group = self._metadata.row_group(block)
-        self._bounded(least_bytes(group, self._chunks), block)
+        self._bounded(least_bytes(self._metadata, block, self._chunks), block)
         held = read_chunks(self._file, group, self._chunks, block)
         with pq.ParquetFile(
             held.opened(), metadata=self._metadata, pre_buffer=False, page_checksum_verification=True
         ) as file:
             table = self._decoded(file, held, block)
-            columns = [table.column(name) for name in self._names]
-            for column in columns:
-                check_columns(column.chunks)
-            return [
-                pa.chunked_array([stored_column(chunk) for chunk in column.chunks], field.type)
-                for column, field in zip(columns, self._plain.schema, strict=True)
-            ]
+            return [_stored(table.column(field.name), field.type) for field in self._plain.schema]
 
     def _decoded(self, file: Any, held: ChunkFile, block: int) -> Any:
         rows = int(self._sizes[block])
-        group = self._metadata.row_group(block)
+        repeated = longest_row(self._metadata, block, self._chunks)
+        if repeated * _FEW > _AT_ONCE:  # look at the dictionaries themselves, which takes longer
+            repeated = widest_row(held.opened, file, block, self._chunks, rows)
+        width = max(1.0, repeated, least_bytes(self._metadata, block, self._chunks) / rows)
+        step = max(1, int(_AT_ONCE // width))
         names = list(self._names)
-        width = widest_row(held.opened, file, block, self._chunks, rows)
-        total = max(least_bytes(group, self._chunks), int(width * rows))
-        if total <= _AT_ONCE:
+        if step >= rows:
             return file.read_row_group(block, columns=names, use_threads=False)
-        step = max(1, min(rows, _PART * rows // total))
         batches, taken = [], 0
         for batch in file.iter_batches(step, row_groups=[block], columns=names, use_threads=False):
             batches.append(batch)
@@ -168,6 +170,15 @@ class _Shard:
                 "which is more than a block may have; write it anew with smaller row groups, or choose columns=",
                 block=block,
             )
+
+
+def _stored(column: Any, kind: Any) -> Any:
+    """Return a column as it is stored. Indices into dictionaries are checked before anything follows them."""
+    if has_dictionary(column.type):
+        check_columns(column.chunks)
+    if kind.equals(column.type):
+        return column
+    return pa.chunked_array([stored_column(chunk) for chunk in column.chunks], kind)
 
 
 @final

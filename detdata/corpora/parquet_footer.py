@@ -68,12 +68,27 @@ def _leaves(kind: Any) -> int:
     return sum(_leaves(kind.field(number).type) for number in range(kind.num_fields)) if kind.num_fields else 1
 
 
-def least_bytes(group: Any, chunks: Sequence[int]) -> int:
-    """Return how many bytes the values of these chunks take in memory, whatever few they take in the file; at least."""
-    total = 0
-    for number in chunks:
-        chunk = group.column(number)
-        total += max(chunk.num_values, group.num_rows) * _WIDTHS.get(chunk.physical_type, _WIDE)
+def least_bytes(metadata: Any, number: int, chunks: Sequence[int]) -> int:
+    """Return how many bytes the values of these chunks of a row group take in memory at least, however few in the file.
+
+    As for `longest_row`, pyarrow must have been asked before whether the descriptions of its chunks are sound.
+    """
+    group, total = metadata.row_group(number), 0
+    for i in chunks:
+        chunk = group.column(i)
+        width = _WIDTHS.get(chunk.physical_type) or metadata.schema.column(i).length or _WIDE
+        total += max(chunk.num_values, group.num_rows) * max(1, width)
+    return total
+
+
+def longest_row(metadata: Any, number: int, chunks: Sequence[int]) -> float:
+    """Return the bytes of a row if each value that a dictionary may repeat were as long as its whole chunk."""
+    group, total = metadata.row_group(number), 0.0
+    for i in chunks:
+        chunk = group.column(i)
+        if chunk.has_dictionary_page and chunk.physical_type == "BYTE_ARRAY":
+            items = max(1.0, chunk.num_values / max(1, group.num_rows))  # in a row, on the average
+            total += items * max(chunk.total_uncompressed_size, chunk.total_compressed_size)
     return total
 
 

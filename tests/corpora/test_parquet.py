@@ -307,7 +307,6 @@ def test_a_row_group_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch, 
     assert open_corpus(path)[3] == {"v": values[0], "i": 3}
     monkeypatch.setattr(parquet, "_AT_ONCE", 1 << 17)
     monkeypatch.setattr(repeating, "_UNSUSPECTED", 1 << 17)
-    monkeypatch.setattr(parquet, "_PART", 1 << 17)
     corpus = open_corpus(path)
     assert [corpus[i] for i in (3, len(values) - 1)] == [{"v": values[0], "i": i} for i in (3, len(values) - 1)]
     monkeypatch.setattr(parquet, "_MOST", 1 << 18)
