@@ -45,7 +45,7 @@ LINE = {name: line for line, names in enumerate(LAYERS) for name in names}
 EVERYWHERE = {"numpy", "xxhash"}
 ANYWHERE_IN = {
     "torch": {"streams", "seeding", "reading", "samplers", "loader", "streaming", "checkpoint", "demo"},
-    "pyarrow": {"rows", "versions", "corpora"},
+    "pyarrow": {"rows", "versions", "corpora", "demo"},
     "click": {"cli"},
     "rich": {"cli", "demo"},
     "matplotlib": {"demo"},

@@ -63,7 +63,7 @@ COMMANDS = {
     "detdata ckpt show": {"--help", "--json", "--quiet", "--tensors", "-h", "-q", "PATH"},
     "detdata ckpt verify": {"--help", "--json", "--quiet", "-h", "-q", "PATHS"},
     "detdata ckpt diff": {"--help", "--json", "--quiet", "-h", "-q", "A", "B"},
-    "detdata demo": {"--fault", "--help", "--json", "--kill-step", "--out", "--seed", "--small", "-h"},
+    "detdata demo": {"--corpus", "--fault", "--help", "--json", "--kill-step", "--out", "--seed", "--small", "-h"},
 }  # fmt: skip
 
 

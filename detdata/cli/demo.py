@@ -12,6 +12,7 @@ import click
 
 import detdata
 from detdata.cli.codes import CANNOT_TELL, DIFFERENT, INTERRUPTED, SAME
+from detdata.demo.settings import CORPORA
 
 
 @click.command()
@@ -30,10 +31,18 @@ from detdata.cli.codes import CANNOT_TELL, DIFFERENT, INTERRUPTED, SAME
     help="Of the model, the data order and the step of the kill.",
 )
 @click.option("--kill-step", type=int, default=None, help="Step in which to kill, from 1.  [default: by the seed]")
+@click.option(
+    "--corpus",
+    type=click.Choice(CORPORA),
+    default=None,
+    help="Write the text as files of this format, and train from these.  [default: from memory]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the table as JSON; progress goes to stderr.")
 @click.option("--small", is_flag=True, hidden=True, help="A much smaller model and run: seconds.")
 @click.option("--fault", type=click.Choice(["none", "rng", "position"]), default="none", hidden=True)
-def demo(out: Path, seed: int, kill_step: int | None, as_json: bool, small: bool, fault: str) -> None:
+def demo(
+    out: Path, seed: int, kill_step: int | None, corpus: str | None, as_json: bool, small: bool, fault: str
+) -> None:
     """Train, kill, go on in three ways, compare.
 
     A small transformer is trained on text that comes with Python. The same run is killed with SIGKILL in mid-epoch and
@@ -56,7 +65,7 @@ def demo(out: Path, seed: int, kill_step: int | None, as_json: bool, small: bool
     from detdata.demo.settings import SMALL, Settings
 
     try:
-        settings = replace(SMALL if small else Settings(), seed=seed, kill_step=kill_step, fault=fault)  # type: ignore[arg-type]
+        settings = replace(SMALL if small else Settings(), seed=seed, kill_step=kill_step, corpus=corpus, fault=fault)  # type: ignore[arg-type]
         folder = prepare(out)
         console = Console(stderr=as_json)
         if not console.is_terminal:

@@ -8,7 +8,8 @@ from pathlib import Path
 from detdata.errors import DetdataError
 
 MARKER = ".detdata-demo"
-_OURS = ("settings.json", "table.json", "curves.png", "curves.svg", "runs")
+CORPUS = "corpus"  # where the passages lie as files, if they are asked for
+_OURS = ("settings.json", "table.json", "curves.png", "curves.svg", "runs", CORPUS)
 
 
 class ForeignFolder(DetdataError, FileExistsError):

@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Protocol
 
 from detdata.demo.children import ChildFailed, Children, Kill
+from detdata.demo.corpus import write_corpus
 from detdata.demo.evidence import Evidence, Row, check_ground, differences, measure, read_evidence
+from detdata.demo.folder import CORPUS
 from detdata.demo.settings import Settings
+from detdata.demo.text import cut, read_text, split
 
 RESUMED = ("weights", "no-position", "detdata")
 _AT_ONCE = 2
@@ -44,10 +47,12 @@ def run_demo(folder: Path, settings: Settings, watcher: Watcher) -> Outcome:
     """Run everything in `folder`, which must be prepared, and compare.
 
     Two runs at a time, each a process of its own. Whatever ends this call, no child is left.
-    Raises ChildFailed, NotComparable.
+    Raises ChildFailed, NotComparable; NoText.
     """
     settings = settings.with_kill_step()
     settings.save(folder / "settings.json")
+    if settings.corpus is not None:
+        write_corpus(folder / CORPUS, settings.corpus, cut(split(read_text())[0], settings.samples))
     kill = _run_all(folder, settings, watcher)
     arms = ("straight", "interrupted", *RESUMED)
     return conclude(settings, kill, {arm: read_evidence(folder / "runs" / arm) for arm in arms})

@@ -13,6 +13,26 @@ from detdata.keys import derive_seed
 
 Fault: TypeAlias = Literal["none", "rng", "position"]
 
+# What the passages can be written as: every format that files can be of, and the folders of Hugging Face's datasets.
+CORPORA = (
+    "arrow",
+    "csv",
+    "csv.gz",
+    "csv.zst",
+    "jsonl",
+    "jsonl.gz",
+    "jsonl.zst",
+    "megatron",
+    "npy",
+    "parquet",
+    "save_to_disk",
+    "tar",
+    "text",
+    "text.gz",
+    "text.zst",
+    "tokens",
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -21,7 +41,8 @@ class Settings:
     samples: passages of text to train on; each epoch takes every one once, `batch_size` a step. context: bytes of a
     passage that a sample shows. save_every: steps between checkpoints. kill_step: the step, counted from 1, in which
     the interrupted run is killed, after its backward pass and before its update; None: chosen from the seed.
-    fault: spoils the exact resume on purpose, to see that the comparison notices.
+    fault: spoils the exact resume on purpose, to see that the comparison notices. corpus: one of CORPORA: the passages
+    are written as files of that format, and every run reads them from there; None: they are kept in memory.
     Raises TypeError and ValueError.
 
     >>> Settings().steps, Settings().steps_per_epoch
@@ -44,6 +65,7 @@ class Settings:
     held_out_windows: int = 128
     kill_step: int | None = None
     fault: Fault = "none"
+    corpus: str | None = None
 
     def __post_init__(self) -> None:
         as_seed(self.seed)
@@ -55,6 +77,8 @@ class Settings:
             as_int(self.kill_step, "kill_step", low=self.save_every + 1, high=self.steps, why=why)
         if self.fault not in get_args(Fault):
             raise ArgumentValueError(f"fault must be one of {', '.join(get_args(Fault))}; got {self.fault!r}")
+        if self.corpus is not None and self.corpus not in CORPORA:
+            raise ArgumentValueError(f"corpus must be None or one of {', '.join(CORPORA)}; got {self.corpus!r}")
 
     @property
     def steps_per_epoch(self) -> int:

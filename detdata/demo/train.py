@@ -24,9 +24,12 @@ from torch import nn
 
 from detdata.checkpoint import Checkpointer, SavePolicy
 from detdata.demo.arms import START, save_plain
+from detdata.demo.corpus import open_passages
+from detdata.demo.folder import CORPUS
 from detdata.demo.model import Transformer
+from detdata.demo.passages import Passages, windows
 from detdata.demo.settings import Settings
-from detdata.demo.text import Passages, read_text, split, windows
+from detdata.demo.text import cut, read_text, split
 from detdata.loader import Loader
 from detdata.orders import Shuffle
 from detdata.plans import Plan
@@ -48,7 +51,7 @@ class Run:
 
 
 def build(settings: Settings, folder: Path) -> Run:
-    """Seed all streams and make the objects, as at the start of any run."""
+    """Seed all streams and make the objects, as at the start of any run. folder: of this run."""
     random.seed(settings.seed)
     np.random.seed(settings.seed % 2**32)
     torch.manual_seed(settings.seed)
@@ -63,11 +66,16 @@ def build(settings: Settings, folder: Path) -> Run:
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=0.1)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, _warm_up_and_cosine(settings.warmup, settings.steps))
     scaler = torch.amp.GradScaler(device.type) if device.type == "cuda" else None
+    passages = cut(split(read_text())[0], settings.samples)
+    corpus = None
+    if settings.corpus is not None:
+        corpus = open_passages(folder.parents[1] / CORPUS, settings.corpus, passages.shape[1])
     loader = Loader(
-        Passages(split(read_text())[0], samples=settings.samples, context=settings.context),
+        Passages(passages if corpus is None else corpus, context=settings.context),
         Plan(Shuffle(settings.samples, settings.seed), settings.batch_size),
         Topology(),
         num_workers=settings.workers,
+        dataset_version=None if corpus is None else corpus.version(),
         multiprocessing_context="fork" if settings.workers and sys.platform == "linux" else None,
     )
     checkpointer = Checkpointer(
@@ -156,6 +164,7 @@ def finish(run: Run, start: int, folder: Path) -> None:
         "parameters": sum(len(values) for values in flat),
         "device": str(run.device),
         "torch": torch.__version__,
+        "dataset_version": run.loader.dataset_version,
     }
     (folder / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 

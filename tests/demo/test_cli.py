@@ -34,6 +34,7 @@ def test_the_help_names_command_options_and_exit_codes():
         (["--seed", "-1"], "-1 is not in the range"),
         (["--seed", "x"], "not a valid integer"),
         (["--kill-step", "3"], "kill_step must be in 7 … 112"),
+        (["--corpus", "xlsx"], "'xlsx' is not one of 'arrow'"),
         (["extra"], "unexpected extra argument"),
     ],
 )

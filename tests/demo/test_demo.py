@@ -63,6 +63,18 @@ def test_progress_goes_to_stderr_and_the_table_to_stdout(demo):
     assert (out / "curves.png").stat().st_size > 10_000
 
 
+def test_from_files_all_figures_are_the_same(demo, tmp_path):
+    out, _ = demo
+    words = ["demo", "--small", "--seed", "3", "--corpus", "parquet", "--json", "--out", str(tmp_path / "out")]
+
+    result = CliRunner().invoke(main, words)
+
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["settings"]["corpus"] == "parquet"
+    assert json.loads(result.stdout)["rows"] == json.loads((out / "table.json").read_text())["rows"]
+    assert len(list((tmp_path / "out" / "corpus").glob("*.parquet"))) == 2
+
+
 @pytest.mark.parametrize(("fault", "words"), [("rng", "loss"), ("position", "samples repeated")])
 def test_a_fault_in_the_exact_resume_is_found_and_the_command_exits_1(demo, tmp_path, monkeypatch, fault, words):
     # The runs before the resume are those of the fixture: only the last one is made anew, spoiled.

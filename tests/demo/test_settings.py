@@ -25,7 +25,7 @@ def test_the_kill_falls_in_mid_epoch_after_a_checkpoint_of_the_same_epoch(base):
 
 
 def test_settings_survive_their_file(tmp_path):
-    settings = replace(SMALL, seed=2**63 - 1, fault="rng").with_kill_step()
+    settings = replace(SMALL, seed=2**63 - 1, fault="rng", corpus="csv.gz").with_kill_step()
 
     settings.save(tmp_path / "settings.json")
 
@@ -36,3 +36,8 @@ def test_settings_survive_their_file(tmp_path):
 def test_a_kill_before_the_first_checkpoint_or_after_the_end_is_refused(step):
     with pytest.raises(ValueError, match="kill_step must be in 7 … 112"):
         Settings(kill_step=step)
+
+
+def test_an_unknown_corpus_is_refused_with_the_known_ones():
+    with pytest.raises(ValueError, match=r"corpus must be None or one of arrow, csv, .*; got 'xlsx'"):
+        Settings(corpus="xlsx")

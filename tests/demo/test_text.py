@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import detdata
-from detdata.demo.text import NoText, Passages, read_text, split, windows
+from detdata.demo.passages import Passages, windows
+from detdata.demo.text import NoText, cut, read_text, split
 
 
 def test_the_text_is_the_same_each_time_and_the_held_out_part_is_apart():
@@ -28,7 +29,7 @@ def test_a_python_without_the_text_is_told_so(monkeypatch, topics):
 
 
 def test_a_passage_shows_another_window_each_epoch_and_the_same_one_however_it_is_read():
-    dataset = Passages(split(read_text())[0], samples=32, context=16)
+    dataset = Passages(cut(split(read_text())[0], 32), context=16)
     plan = detdata.Plan(detdata.Shuffle(32), 8)
 
     def read(**how):
@@ -50,3 +51,12 @@ def test_held_out_windows_stay_inside_the_text():
     assert windows(text, count=3, context=49).tolist() == [list(range(50))] * 3
     with pytest.raises(TypeError, match="shorter than one window"):
         windows(text, count=1, context=50)
+
+
+def test_too_many_samples_are_told():
+    text = np.zeros(50, dtype=np.uint8)
+
+    with pytest.raises(ValueError, match=r"50 bytes of text are fewer than samples = 51"):
+        cut(text, 51)
+    with pytest.raises(ValueError, match=r"10 passages have 5 bytes each, fewer than context \+ 1 = 6"):
+        Passages(cut(text, 10), context=5)
