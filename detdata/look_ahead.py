@@ -175,6 +175,8 @@ def _remove_stale(base: str) -> None:
         if not entry.name.startswith(_PREFIX) or not entry.is_dir(follow_symlinks=False):
             continue
         with suppress(OSError):
+            if entry.stat(follow_symlinks=False).st_uid != os.getuid():
+                continue
             descriptor = os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

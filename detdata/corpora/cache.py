@@ -46,17 +46,23 @@ class BlockCache:
 
     def get(self, block: int, load: Callable[[], tuple[Any, Rows]]) -> Rows:
         """Return the rows of a block, from `load`, which gives (buffer, rows), if they are not held."""
-        while True:
+        while (found := self.try_get(block, load)) is None:
             with self._lock:
-                held = self._held.get(block)
-                if held is not None:
-                    self._held.move_to_end(block)
-                    return held[0]
                 other = self._loading.get(block)
-                if other is None:
-                    mine = self._loading[block] = threading.Event()
-                    break
-            other.wait()
+            if other is not None:
+                other.wait()
+        return found
+
+    def try_get(self, block: int, load: Callable[[], tuple[Any, Rows]]) -> Rows | None:
+        """Do the same, but return None where another thread is loading the block."""
+        with self._lock:
+            held = self._held.get(block)
+            if held is not None:
+                self._held.move_to_end(block)
+                return held[0]
+            if block in self._loading:
+                return None
+            mine = self._loading[block] = threading.Event()
         try:
             buffer, rows = load()
             self._put(block, rows, max(memoryview(buffer).nbytes, _LEAST))

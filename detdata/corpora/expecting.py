@@ -18,6 +18,8 @@ from detdata.corpora.protocol import Buffer, Rows
 from detdata.corpora.shared_blocks import BlockStore, count_load
 from detdata.look_ahead import Notice
 
+_LONGEST_REST_S = 30.0
+
 
 class Source(Protocol):
     """Where blocks come from."""
@@ -58,13 +60,7 @@ class Blocks:
 
     def rows(self, source: Source, block: int) -> Rows:
         """Return the rows of a block. Raises what `source` raises."""
-
-        def load() -> tuple[Buffer, Rows]:
-            buffer, shared = self._load(source, block)
-            self._largest = max(self._largest, memoryview(buffer).nbytes)
-            return b"" if shared else buffer, source.view(block, buffer)  # shared ones count in the folder
-
-        return self._cache.get(block, load)
+        return self._cache.get(block, partial(self._loaded, source, block))
 
     def expect(self, source: Source, notice: Notice) -> None:
         """Act on a notice: let go of what is done, and begin to load what is announced."""
@@ -95,7 +91,7 @@ class Blocks:
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             self._resting = True
-            thread.join()
+            thread.join(_LONGEST_REST_S)  # it may be about to fork too, which other hooks of forks may keep waiting
             self._resting = False
 
     def _begin(self, notice: Notice) -> None:
@@ -116,6 +112,11 @@ class Blocks:
             self._store.begin(notice.first)
             self._cache = BlockCache(self._limit // 2)  # what is mapped is mapped again if it is needed
         self._pass = notice.folder, notice.first
+
+    def _loaded(self, source: Source, block: int) -> tuple[Buffer, Rows]:
+        buffer, shared = self._load(source, block)
+        self._largest = max(self._largest, memoryview(buffer).nbytes)
+        return b"" if shared else buffer, source.view(block, buffer)  # shared ones count in the folder
 
     def _load(self, source: Source, block: int) -> tuple[Buffer, bool]:
         """Return a block, and whether it is shared."""
@@ -160,7 +161,8 @@ class Blocks:
     def _load_ahead(self, source: Source, block: int, when: int) -> None:
         store = self._store
         if store is None:
-            self.rows(source, block)
+            # Without waiting: whoever loads the block may be about to fork, and wait for this thread.
+            self._cache.try_get(block, partial(self._loaded, source, block))
         else:
             load = partial(self._counted, source, block)
             self._largest = max(self._largest, store.load_ahead(block, load, when))

@@ -72,12 +72,12 @@ class SlowRows:
         return None
 
 
-def make(folder, *, blocks=BLOCKS, rows=ROWS, width=8, seconds=0.0, broken=(), name="a.slow", **options):
+def make(folder, *, blocks=BLOCKS, rows=ROWS, width=8, seconds=0.0, broken=(), name="a.slow", form=None, **options):
     """A corpus of `blocks` blocks with `rows` rows of `width` bytes each; row i is i."""
     path = Path(folder) / name
     meta = {"sizes": [rows] * blocks, "width": width, "seconds": seconds, "broken": list(broken)}
     path.write_text(json.dumps(meta), encoding="utf-8")
-    return open_corpus(path, Slow(), **options)
+    return open_corpus(path, form or Slow(), **options)
 
 
 def loads(folder, name="a.slow"):

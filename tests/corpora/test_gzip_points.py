@@ -205,7 +205,11 @@ def test_headers_with_names_comments_and_extra_fields(tmp_path):
     assert survey_of(path, 4096)[0] == b"texttext"
 
 
-@pytest.mark.parametrize("packed", [gzip.compress(prose(2000)), gzip.compress(b"a\n") + gzip.compress(b"b\n", 0)])
+@pytest.mark.parametrize(
+    "packed",
+    [gzip.compress(prose(2000), mtime=0), gzip.compress(b"a\n", mtime=0) + gzip.compress(b"b\n", 0, mtime=0)],
+    ids=["one", "two"],
+)
 def test_a_file_cut_at_any_byte_is_an_error_that_names_the_byte(tmp_path, packed):
     path = tmp_path / "a.gz"
     whole = {0, len(gzip.compress(b"a\n"))} if len(packed) < 100 else {0}

@@ -80,7 +80,8 @@ sys.stdin.read()
 
 
 def start(folder, temporary, what):
-    command = [sys.executable, "-c", _KILLED, str(folder), str(temporary), what]
+    (folder / what).mkdir()
+    command = [sys.executable, "-c", _KILLED, str(folder / what), str(temporary), what]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, text=True)
 
 
@@ -267,3 +268,28 @@ def test_blocks_that_no_corpus_has_are_passed_over(tmp_path):
         blocks.rest()
     assert corpus.take(plan.batch(0).ids) == expected(plan, 0, 1)[0]
     assert Counter(block for _, block in loads(tmp_path)).most_common(1)[0][1] == 1
+
+
+class ForksInLoad(Slow):
+    name = "forks"
+
+    def open(self, file, outline, options):
+        shard = super().open(file, outline, options)
+        load = shard.load
+
+        def forking(block):
+            if threading.current_thread() is threading.main_thread():
+                child = os.fork()
+                if child == 0:
+                    os._exit(0)
+                os.waitpid(child, 0)
+            return load(block)
+
+        shard.load = forking
+        return shard
+
+
+def test_a_format_may_fork_while_it_loads(tmp_path):
+    corpus = make(tmp_path, seconds=0.001, form=ForksInLoad())
+    loader = loader_of(corpus)
+    assert list(loader) == expected(loader.plan)
