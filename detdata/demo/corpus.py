@@ -63,8 +63,8 @@ def write_corpus(folder: Path, name: str, passages: Bytes) -> None:
         for ending, make in KINDS[name].makers.items():
             (folder / f"data-{part:05d}-of-{_FILES:05d}{ending}").write_bytes(make(passages[first:stop], first))
     if name == "save_to_disk":
-        listed = [{"filename": file.name} for file in sorted(folder.glob("*.arrow"))]
-        (folder / "state.json").write_text(json.dumps({"_data_files": listed}) + "\n", encoding="utf-8")
+        for file, record in _saved(sorted(path.name for path in folder.iterdir())).items():
+            (folder / file).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 def options_for(name: str, length: int) -> dict[str, Any]:
@@ -162,6 +162,15 @@ def _zst(passages: Bytes, first: int, *, make: Make) -> bytes:
     """Pack in frames, each of which can be read by itself."""
     content, codec = make(passages, first), pa.Codec("zstd")
     return b"".join(codec.compress(content[at : at + _FRAME], asbytes=True) for at in range(0, len(content), _FRAME))
+
+
+def _saved(files: list[str]) -> dict[str, Any]:
+    """Return what `Dataset.save_to_disk` writes beside the data: without it, `load_from_disk` finds no dataset."""
+    types = {"id": "int64", "text": "binary"}
+    state = {"_data_files": [{"filename": file} for file in files], "_fingerprint": "passages", "_split": None}
+    form = {"_format_columns": None, "_format_kwargs": {}, "_format_type": None, "_output_all_columns": False}
+    features = {name: {"dtype": dtype, "_type": "Value"} for name, dtype in types.items()}
+    return {"state.json": {**state, **form}, "dataset_info.json": {"features": features}}
 
 
 # What a row holds.

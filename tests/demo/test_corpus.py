@@ -115,3 +115,13 @@ def test_the_version_of_the_data_is_that_of_the_corpus(runs, name):
     else:
         length = cut(split(read_text())[0], SMALL.samples).shape[1]
         assert version == open_passages(runs / name / "corpus", name, length).version()
+
+
+def test_hugging_face_opens_the_folder_that_is_like_its_own(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    passages = ODD["every byte"]
+    write_corpus(tmp_path / "new", "save_to_disk", passages)
+
+    found = datasets.load_from_disk(str(tmp_path / "new"))
+
+    assert found[:] == {"id": [0, 1, 2, 3], "text": [row.tobytes() for row in passages]}
