@@ -41,6 +41,7 @@ class Arrow:
     name: ClassVar[str] = "arrow"
     endings: ClassVar[tuple[str, ...]] = (".arrow", ".feather", ".ipc")
     scans: ClassVar[bool] = False
+    stores: ClassVar[bool] = True
     random: ClassVar[str | None] = None
     keeps: ClassVar[bool] = False
     shares: ClassVar[bool] = False

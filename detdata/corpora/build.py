@@ -16,7 +16,7 @@ from detdata.checks import as_int
 from detdata.corpora.errors import CorpusError, CorpusUnreadable
 from detdata.corpora.files import DataFile
 from detdata.corpora.index_file import Index, index_key
-from detdata.corpora.indexing import Keep, find_index, make, store_index
+from detdata.corpora.indexing import Keep, find_index, make, store_index, stores
 from detdata.corpora.opening import Paths, form_and_options, list_files, whole_files
 from detdata.corpora.protocol import Format, Options
 
@@ -80,7 +80,7 @@ def index_corpus(
     form, opts = form_and_options(files, format, **options)
     files = whole_files(form, files)
     many = min(len(files), as_int(workers, "workers", low=1, high=1024) if workers is not None else _cores())
-    if not form.scans:
+    if not stores(form):
         return [Indexed(file.name, form.outline(file, opts).rows, made=False, index=None) for file in files]
     sizes = [file.identity().size for file in files]
     meter = _Meter(progress, len(files), sum(sizes))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, Literal, final
 
@@ -247,7 +248,9 @@ class Corpus:
         row = self._filled_one(asked)
         block = int(self._layout.block_edges.searchsorted(row, side="right")) - 1
         local = row - int(self._layout.block_edges[block])
-        return self._mapped(self._rows(block, 1).take((local,)), (asked,))[0]
+        with self._unchanged(block):
+            found = self._rows(block, 1).take((local,))
+        return self._mapped(found, (asked,))[0]
 
     def _take(self, asked: Int64Array, *, forward: bool = False) -> list[Any]:
         result: list[Any] = [None] * asked.size
@@ -257,15 +260,27 @@ class Corpus:
         return self._mapped(result, asked)
 
     def _groups(self, wanted: Int64Array, *, forward: bool = False) -> Iterator[tuple[Rows, Int64Array, Int64Array]]:
-        """Yield (rows of a block, places in `wanted`, rows of the block at these places) for each block."""
+        """Yield (rows of a block, places in `wanted`, rows of the block at these places) for each block.
+
+        A mapped file is checked before the first of its blocks and after the last: at each it would cost as much again.
+        """
         blocks = self._layout.blocks_of(wanted)
         local = wanted - self._layout.block_edges[blocks]
         by_block = np.argsort(blocks, kind="stable")
         found = blocks[by_block]
-        cuts = np.flatnonzero(np.diff(found, prepend=-1)).tolist()
-        for begin, end in pairwise([*cuts, wanted.size]):
+        cuts = np.flatnonzero(np.diff(found, prepend=-1))
+        files = self._layout.files_of(found[cuts])
+        opens = np.diff(files, prepend=-1) != 0
+        before = -1
+        for (begin, end), file, new in zip(
+            pairwise([*cuts.tolist(), wanted.size]), files.tolist(), opens.tolist(), strict=True
+        ):
+            if new and not self._form.keeps:
+                self._check(before, file)
+                before = file
             places = by_block[begin:end]
             yield self._rows(int(found[begin]), 0 if forward else end - begin), places, local[places]
+        self._check(before)
 
     def _read(self, begin: int, end: int) -> Iterator[Any]:
         edges = self._layout.block_edges
@@ -278,9 +293,11 @@ class Corpus:
                 if self._skips is not None:
                     yield from self._take(np.array(numbers), forward=True)
                     continue
-                if rows is None or not self._form.keeps:  # held, whatever else the cache may have to hold meanwhile
-                    rows = self._rows(block)
-                yield from self._mapped(rows.take(range(start - first, numbers[-1] + 1 - first)), numbers)
+                with self._unchanged(block):
+                    if rows is None or not self._form.keeps:  # held, whatever the cache may have to hold meanwhile
+                        rows = self._rows(block)
+                    found = rows.take(range(start - first, numbers[-1] + 1 - first))
+                yield from self._mapped(found, numbers)
             begin = stop
 
     def _rows(self, block: int, asked: int = 0) -> Rows:
@@ -288,10 +305,20 @@ class Corpus:
         opened = self._process()
         if asked and self._note.text is not None:
             self._count(opened.blocks, asked)
-        rows = opened.blocks.rows(opened, block)
-        if not self._form.keeps:  # a view of a mapping: the file may have changed since the view was made
-            opened.check(block)
-        return rows
+        return opened.blocks.rows(opened, block)
+
+    @contextmanager
+    def _unchanged(self, block: int) -> Iterator[None]:
+        """Check the file of a block before and after, if rows come from a mapping: it may change at any moment."""
+        file = -1 if self._form.keeps else self._layout.in_file(block)[0]
+        self._check(file)
+        yield
+        self._check(file)
+
+    def _check(self, *files: int) -> None:
+        for file in files:
+            if file >= 0:
+                self._process().check(file)
 
     def _count(self, blocks: Blocks, asked: int) -> None:
         if blocks.told:

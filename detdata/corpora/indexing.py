@@ -49,16 +49,23 @@ def outline_of(
     keep: where to store a new one, if the format's outlines are worth storing; one that cannot be stored is given
     all the same. folder: the folder of caches, instead of the user's own. Raises CorpusError.
     """
-    if not form.scans:
+    if not stores(form):
         return make(form, file, options, progress)[:2]
     key = index_key(form, options)
     held = None if keep == "no" else find_index(file, key, folder)
     if held is not None:
         return held[0].outline, held[0].identity
     index = Index(*make(form, file, options, progress))
+    if not form.scans:
+        return index.outline, index.identity
     with suppress(OSError):  # a read-only folder, a full disk
         store_index(index, file, key, keep=keep, folder=folder)
     return index.outline, index.identity
+
+
+def stores(form: Format) -> bool:
+    """Return whether there may be indexes of a format: where files are read for them, or `detdata index` stores them."""
+    return form.scans or bool(getattr(form, "stores", False))
 
 
 def find_index(
@@ -183,7 +190,8 @@ def wait_until_settled(file: DataFile) -> None:
             continue  # reading it will tell
         now = time.time_ns()  # a time that is ahead of this clock was set by somebody, and says nothing
         left = [latest + SETTLE_NS - now for latest in (found.st_mtime_ns, found.st_ctime_ns) if latest <= now]
-        time.sleep(max([0, *left]) / 1e9)
+        if max(left, default=0) > 0:
+            time.sleep(max(left) / 1e9)
 
 
 def targets(candidates: list[Path], file: DataFile, keep: Keep) -> list[Path]:

@@ -71,6 +71,10 @@ class Layout:
         """Return the block, counted over all files, of each row."""
         return self.block_edges.searchsorted(rows, side="right") - 1
 
+    def files_of(self, blocks: Int64Array) -> Int64Array:
+        """Return the file of each block."""
+        return self.file_edges.searchsorted(blocks, side="right") - 1
+
     def in_file(self, block: int) -> tuple[int, int]:
         """Return (file, block of the file) of a block that is counted over all files."""
         file = int(self.file_edges.searchsorted(block, side="right")) - 1

@@ -61,9 +61,8 @@ class Opened:
         with named(file.name, at):
             return shard.view(at, buffer)
 
-    def check(self, block: int) -> None:
-        """Raise CorpusUnreadable if the file of a block has changed."""
-        number, _ = self._layout.in_file(block)
+    def check(self, number: int) -> None:
+        """Raise CorpusUnreadable if a file has changed."""
         check_same(self._shard(number)[1], self._entries[number].identity)
 
     def _shard(self, number: int) -> tuple[Shard, DataFile]:

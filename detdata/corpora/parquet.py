@@ -41,6 +41,7 @@ class Parquet:
     name: ClassVar[str] = "parquet"
     endings: ClassVar[tuple[str, ...]] = (".parquet", ".pq")
     scans: ClassVar[bool] = False
+    stores: ClassVar[bool] = True
     random: ClassVar[str | None] = "a row of Parquet costs its whole row group"
     keeps: ClassVar[bool] = True
     outline_options: ClassVar[tuple[str, ...]] = ()

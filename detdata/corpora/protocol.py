@@ -110,7 +110,8 @@ class Format(Protocol):
     """A format of files. A value without state: its methods may be called in any process.
 
     name: as given to `open_corpus(format=…)`. endings: of file names, lower case, with the dot; the longest wins.
-    scans: whether `outline` reads the whole file, so that it is worth storing as an index.
+    scans: whether `outline` reads the whole file, so that it is worth storing as an index. A format whose outlines cost
+    something all the same may say `stores = True`: `detdata index` stores them then, and `open_corpus` uses them.
     random: what reading single rows anywhere costs if that is much, as half a sentence ("a row costs its whole row
     group"), else None. A format whose costs depend on its files has `random_cost(outlines) -> Cost | None` beside it
     (see detdata.corpora.costs), which is asked instead.

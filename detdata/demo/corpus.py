@@ -168,12 +168,8 @@ def _saved(files: list[str]) -> dict[str, Any]:
     """Return what `Dataset.save_to_disk` writes beside the data: without it, `load_from_disk` finds no dataset."""
     types = {"id": "int64", "text": "binary"}
     state = {"_data_files": [{"filename": file} for file in files], "_fingerprint": "passages", "_split": None}
-    form: dict[str, Any] = {
-        "_format_columns": None,
-        "_format_kwargs": {},
-        "_format_type": None,
-        "_output_all_columns": False,
-    }
+    form: dict[str, Any] = {"_format_columns": None, "_format_kwargs": {}, "_format_type": None}
+    form["_output_all_columns"] = False
     features = {name: {"dtype": dtype, "_type": "Value"} for name, dtype in types.items()}
     return {"state.json": {**state, **form}, "dataset_info.json": {"features": features}}
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import feather
 
-from detdata import CorpusError, open_corpus
+from detdata import CorpusError, index_corpus, open_corpus
 from detdata.corpora.arrow import Arrow
 from detdata.corpora.protocol import Options
 from detdata.testing import CorpusSuite
@@ -382,3 +382,19 @@ class TestArrowWithDictionaries(ArrowCases):
 
 
 del CorpusSuite, ArrowCases
+
+
+def test_an_index_that_was_asked_for_is_used_while_it_holds(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    path = tmp_path / "a.arrow"
+    write_arrow(path, pa.schema([("i", pa.int64())]), [[{"i": 1}, {"i": 2}], [{"i": 3}]])
+    assert open_corpus(path).block_sizes.tolist() == [2, 1]
+    assert not list(tmp_path.glob("**/*-index"))  # opening stores none
+    assert [done.made for done in index_corpus(path) + index_corpus(path)] == [True, False]
+
+    with monkeypatch.context() as without:
+        without.setattr("detdata.corpora.arrow.find_messages", None)
+        assert [row["i"] for row in open_corpus(path)] == [1, 2, 3]
+    write_arrow(path, pa.schema([("i", pa.int64())]), [[{"i": 4}], [{"i": 5}, {"i": 6}]])
+    assert [row["i"] for row in open_corpus(path)] == [4, 5, 6]
+    assert [done.made for done in index_corpus(path)] == [True]

@@ -1,6 +1,8 @@
 """The passages as files of every format: the same bytes, and the same run to the last bit."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +16,7 @@ from detdata.demo.evidence import read_evidence
 from detdata.demo.passages import Passages
 from detdata.demo.settings import CORPORA, SMALL
 from detdata.demo.text import cut, read_text, split
-from tests.sources import run_python
+from tests.sources import ROOT, run_python
 
 ODD = {
     "every byte": np.arange(256, dtype=np.uint8).reshape(4, 64),
@@ -125,3 +127,19 @@ def test_hugging_face_opens_the_folder_that_is_like_its_own(tmp_path):
     found = datasets.load_from_disk(str(tmp_path / "new"))
 
     assert found[:] == {"id": [0, 1, 2, 3], "text": [row.tobytes() for row in passages]}
+
+
+def test_the_script_writes_all_says_how_each_is_opened_and_overwrites_nothing(tmp_path):
+    def run():
+        command = [sys.executable, str(ROOT / "tools" / "write_corpora.py"), str(tmp_path / "all")]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    first, again = run(), run()
+
+    assert (first.returncode, first.stderr) == (0, "")
+    assert sorted(path.name for path in (tmp_path / "all").iterdir()) == sorted(CORPORA)
+    assert len(first.stdout.splitlines()) == len(CORPORA)
+    [length] = {open_passages(tmp_path / "all" / name, name, 1)[0].size for name in CORPORA if name != "tokens"}
+    assert f"open_corpus({str(tmp_path / 'all' / 'tokens')!r}, dtype='uint8', seq_len={length})" in first.stdout
+    assert (again.returncode, again.stdout) == (2, "")
+    assert "is there already; name a new folder" in again.stderr
