@@ -64,7 +64,7 @@ def outline_of(
 
 
 def stores(form: Format) -> bool:
-    """Return whether there may be indexes of a format: where files are read for them, or `detdata index` stores them."""
+    """Return whether a format may have indexes: where files are read for them, or `detdata index` stores them."""
     return form.scans or bool(getattr(form, "stores", False))
 
 
