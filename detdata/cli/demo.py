@@ -12,7 +12,7 @@ import click
 
 import detdata
 from detdata.cli.codes import CANNOT_TELL, DIFFERENT, INTERRUPTED, SAME
-from detdata.demo.settings import CORPORA
+from detdata.demo.formats import CORPORA
 
 
 @click.command()

@@ -95,7 +95,12 @@ def _check(column: Any, text: bool) -> None:
         loose = column if kind.equals(column.type) else column.view(kind)
     except (pa.ArrowException, ValueError):  # of types that cannot be seen as another
         loose = column
-    loose.validate(full=True)
+    try:
+        loose.validate(full=True)
+    except pa.ArrowInvalid:  # a column of nulls below lists gets another length when it is seen as another type
+        if loose is column:
+            raise
+        column.validate(full=True)
 
 
 def _check_below(column: Any, text: bool) -> None:

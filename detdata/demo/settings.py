@@ -8,30 +8,11 @@ from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from detdata.checks import as_int, as_seed
+from detdata.demo.formats import CORPORA
 from detdata.errors import ArgumentTypeError, ArgumentValueError
 from detdata.keys import derive_seed
 
 Fault: TypeAlias = Literal["none", "rng", "position"]
-
-# What the passages can be written as: every format that files can be of, and the folders of Hugging Face's datasets.
-CORPORA = (
-    "arrow",
-    "csv",
-    "csv.gz",
-    "csv.zst",
-    "jsonl",
-    "jsonl.gz",
-    "jsonl.zst",
-    "megatron",
-    "npy",
-    "parquet",
-    "save_to_disk",
-    "tar",
-    "text",
-    "text.gz",
-    "text.zst",
-    "tokens",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ byte that is read counts, those of the indexes too.
 
 import gzip
 import json
+import os
 
 import pytest
 
@@ -20,19 +21,19 @@ FILES = 8
 def bytes_read(monkeypatch):
     """The length of every read of a file of data, and of an index, from here on."""
     counted = []
-    read, read_own = LocalFile.read, index_file.read_own
+    read, open_own = LocalFile.read, index_file.open_own
 
     def counting(self, start, length):
         counted.append(length)
         return read(self, start, length)
 
     def counting_own(path):
-        content = read_own(path)
-        counted.append(len(content or b""))
-        return content
+        file = open_own(path)
+        counted.append(os.fstat(file.fileno()).st_size if file else 0)
+        return file
 
     monkeypatch.setattr(LocalFile, "read", counting)
-    monkeypatch.setattr(index_file, "read_own", counting_own)
+    monkeypatch.setattr(index_file, "open_own", counting_own)
     return counted
 
 
