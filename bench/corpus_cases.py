@@ -74,7 +74,7 @@ def corpus_write(form, folder, rows):
     for number in range(FILES):
         part = rows_of(number * each, (number + 1) * each)
         WRITERS[form](target / f"{number:02d}.{form}", part)
-    if form == "jsonl":
+    if form != "tar":  # as `detdata index` does; its headers are walked when it is opened otherwise
         from detdata import index_corpus
 
         index_corpus(str(target), index="beside")
@@ -188,6 +188,8 @@ def prepare(side):
         from detdata.corpora.formats import format_named
 
         format_named(SIDES[side][1])
+        if SIDES[side][1] in ("arrow", "parquet"):
+            importlib.import_module("pyarrow.parquet")
 
 
 def first_ours(side, folder, at):

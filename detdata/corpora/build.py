@@ -95,7 +95,9 @@ def index_corpus(
             return _gather(jobs, meter, lambda: int(counter.value))
         except BrokenExecutor as error:
             raise CorpusUnreadable(
-                None, "a process that made an index was killed, for want of memory perhaps; try fewer workers"
+                None,
+                "a process that made an index ended before its time: killed for want of memory perhaps, then try fewer "
+                'workers; or it could not start, as in a script without `if __name__ == "__main__":`, then workers=1',
             ) from error
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)

@@ -104,7 +104,7 @@ class _Shard:
         with arrow_errors(file.name, what="Parquet"):
             self._chunks = chunks_of(self._metadata, list(schema), self._names)
             fields = [pa.field(name, stored_type(schema.field(name).type)) for name in self._names]
-            self._plain = pa.schema(fields).empty_table()
+            self._plain = pa.Table.from_batches([], pa.schema(fields))  # empty_table() imports pandas
 
     def load(self, block: int) -> Buffer:
         """Return the columns of a row group as a stream of Arrow: mostly of one batch, of none without rows."""
