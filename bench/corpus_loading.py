@@ -35,7 +35,8 @@ def ours(side, folder, rows, shuffled, workers):
     corpus = open_corpus(files_in(folder, SIDES[side][1]))
     window = max(1, 40_000 // int(corpus.block_sizes[0]))
     order = BlockShuffle(corpus.block_sizes, seed=1, window=window) if shuffled else Sequential(len(corpus))
-    return Loader(corpus, Plan(order, LOADED), Topology(), num_workers=workers, collate_fn=list)
+    # No peer seeds the global random streams for each sample, so neither do we here.
+    return Loader(corpus, Plan(order, LOADED), Topology(), num_workers=workers, collate_fn=list, randomness="off")
 
 
 def pyarrow_alone(side, folder, rows, shuffled, workers):

@@ -12,6 +12,7 @@ HEADINGS = {
     "hash": "Versions of files: wall time, page cache warm",
     "rows": "Versions of tables: CPU time of one core",
     "checkpoint": "Checkpoints: wall time, page cache warm",
+    "corpus": "Corpora: rows from any offset, and whole passes by two workers",
 }
 
 

@@ -23,6 +23,7 @@ from detdata.corpora.arrow_rows import (
     arrow_errors,
     check_columns,
     has_dictionary,
+    loose_type,
     stored_column,
     stored_type,
 )
@@ -138,6 +139,7 @@ class _Shard:
             raise CorpusError(file.name, f"has no column {missing[0]!r}, only {', '.join(schema.names)}")
         self._chosen = [schema.get_field_index(name) for name in self._names]
         self._plain = pa.schema([pa.field(field.name, stored_type(field.type)) for field in schema])
+        self._loose = [loose_type(self._plain.field(number).type) for number in self._chosen]
         self._words: list[tuple[int, int, int]] = []
         if "ids" in outline.arrays:
             self._dictionaries = _messages("dictionary_", outline)
@@ -167,7 +169,7 @@ class _Shard:
                     buffer = self._map.slice(start, head + body)
                 batch = pa.ipc.read_record_batch(pa.py_buffer(buffer), self._plain)
                 columns = [batch.column(number) for number in self._chosen]
-            check_columns(columns)
+            check_columns(columns, loose=None if self._decoded else self._loose)
         if batch.num_rows != int(self._sizes[block]):
             raise CorpusError(
                 name, f"has {batch.num_rows} rows where {int(self._sizes[block])} were known of", block=block

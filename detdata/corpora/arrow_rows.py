@@ -38,8 +38,12 @@ def stored_type(kind: Any) -> Any:
     return _rebuilt(kind, lambda leaf: leaf)
 
 
-def _loose_type(kind: Any) -> Any:
-    """Return a type with bytes for text, so that a check does not read all text."""
+def loose_type(kind: Any) -> Any:
+    """Return a type with bytes for text, so that a check does not read all text.
+
+    >>> loose_type(pa.string())
+    DataType(binary)
+    """
     return _rebuilt(stored_type(kind), _bytes_for_text)
 
 
@@ -75,25 +79,26 @@ def stored_column(column: Any) -> Any:
     return column.storage if outer else column.cast(kind)
 
 
-def check_columns(columns: Sequence[Any], *, text: bool = False) -> None:
+def check_columns(columns: Sequence[Any], *, text: bool = False, loose: Sequence[Any] | None = None) -> None:
     """Raise an error of pyarrow for columns that lead outside of their buffers. text: also for text that is no UTF-8.
 
-    Without `text`, no text is read, so it is quick.
+    Without `text`, no text is read, so it is quick. loose: the `loose_type` of each column, where it is known already.
 
     >>> check_columns([pa.array(["a", None])])
     """
-    for column in columns:
+    kinds = loose or [column.type if text else loose_type(column.type) for column in columns]
+    for column, kind in zip(columns, kinds, strict=True):
         column.validate()
         try:
-            _check(column, text)
+            _check(column, kind)
         except pa.ArrowInvalid:
             if not has_dictionary(column.type):
                 raise
             _check_below(column, text)
 
 
-def _check(column: Any, text: bool) -> None:
-    kind = column.type if text else _loose_type(column.type)
+def _check(column: Any, kind: Any) -> None:
+    """Check a column as if it were of another type."""
     try:
         loose = column if kind.equals(column.type) else column.view(kind)
     except (pa.ArrowException, ValueError):  # of types that cannot be seen as another
@@ -113,7 +118,7 @@ def _check_below(column: Any, text: bool) -> None:
     if isinstance(kind, pa.BaseExtensionType):
         _check_below(column.storage, text)
     elif not has_dictionary(kind) or pa.types.is_dictionary(kind):
-        _check(column, text)
+        _check(column, column.type if text else loose_type(column.type))
     elif pa.types.is_struct(kind):
         for child in column.flatten():
             _check_below(child, text)
@@ -125,7 +130,7 @@ def _check_below(column: Any, text: bool) -> None:
             raise pa.ArrowInvalid("offsets of lists lead outside of their values")
         _check_below(column.flatten(), text)
     else:
-        _check(column, text)
+        _check(column, column.type if text else loose_type(column.type))
 
 
 def has_dictionary(kind: Any) -> bool:

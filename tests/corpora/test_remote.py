@@ -72,10 +72,7 @@ def test_every_format_gives_the_rows_of_the_local_file(request, tmp_path, root, 
     url = f"{root}/{name}" if scheme == "s3" else f"memory://{tmp_path.name}/{name}"
     system = fsspec.filesystem(scheme)
     system.pipe(url, data)
-    try:
-        here = open_corpus(tmp_path / name, **options)
-    except ImportError:
-        pytest.skip("this format is not there")
+    here = open_corpus(tmp_path / name, **options)
     there = open_corpus(url, index_folder=tmp_path / "indexes", remote_cache=tmp_path / "cache", **options)
     assert there.files == (url,)
     assert there.block_sizes.tolist() == here.block_sizes.tolist()
