@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, final
 
@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from detdata.arrays import Int64Array
+from detdata.corpora.arrow_values import getter
 from detdata.corpora.errors import CorpusError
 
 # From this version on `to_pylist` is as quick as a way through NumPy, which imports pandas where that is installed.
@@ -150,19 +151,20 @@ def has_dictionary(kind: Any) -> bool:
 class ArrowRows:
     """Rows of one block. names, columns: what they are made of. first: row of the block that they begin with."""
 
-    __slots__ = ("_block", "_columns", "_file", "_first", "_names", "_pairs")
+    __slots__ = ("_block", "_columns", "_file", "_first", "_getters", "_names", "_pairs", "_used")
 
     def __init__(self, file: str, block: int, names: Sequence[str], columns: Sequence[Any], first: int = 0) -> None:
         self._file, self._block, self._first = file, block, first
         self._names, self._columns = names, columns
         self._pairs = list(zip(names, columns, strict=True))
+        self._used = False
+        self._getters: list[tuple[str, Callable[[int], Any]]] = []
 
     def take(self, rows: Sequence[int]) -> list[Any]:
         """Return rows as dicts of Python values."""
         try:
             if len(rows) < _FEW or not self._pairs:
-                pairs = self._pairs
-                return [{name: column[row].as_py() for name, column in pairs} for row in rows]
+                return self._few(rows)
             if isinstance(rows, range) and rows.step == 1:
                 parts = [_values(column.slice(rows.start, len(rows))) for column in self._columns]
             else:
@@ -171,6 +173,17 @@ class ArrowRows:
             return _dicts(self._names, parts)
         except _FAILS as error:
             raise self._error(rows, error) from error
+
+    def _few(self, rows: Sequence[int]) -> list[Any]:
+        """Return rows value by value; from the second time on by getters, whose making costs as much as some rows."""
+        if not self._used:
+            self._used = True
+            pairs = self._pairs
+            return [{name: column[row].as_py() for name, column in pairs} for row in rows]
+        if not self._getters:
+            self._getters = [(name, getter(column)) for name, column in self._pairs]
+        getters = self._getters
+        return [{name: get(row) for name, get in getters} for row in rows]
 
     def arrow(self, rows: Int64Array) -> Any:
         """Return rows as a record batch of its own memory."""
