@@ -3,7 +3,7 @@
 
 PYTHON ?= python3
 VENV   ?= .venv
-JOBS   ?= 2
+JOBS   ?= 3
 
 # Always through the interpreter, never through scripts in bin/: their paths break when the folder is moved or copied.
 PY      := $(VENV)/bin/python
@@ -14,7 +14,7 @@ STAMP   := $(VENV)/.installed
 
 help:
 	@echo "make demo    train, kill, resume, compare (DEMO_ARGS=...)"
-	@echo "make test    lint, types, golden values, tests (PYTEST_ARGS=..., JOBS=2)"
+	@echo "make test    lint, types, golden values, tests (PYTEST_ARGS=..., JOBS=3)"
 	@echo "make lint    style and types only"
 	@echo "make golden  record the golden values of new cases (GOLDEN_ARGS=...)"
 	@echo "make bench   measure (BENCH_ARGS=...)"

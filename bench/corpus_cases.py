@@ -28,6 +28,7 @@ SIDES = {
     "ours-tar": (None, "tar"),
     "pyarrow-parquet": (None, "parquet"),
     "pyarrow-arrow": (None, "arrow"),
+    "pyarrow_same-arrow": (None, "arrow"),
     "json-jsonl": (None, "jsonl"),
     "datasets-jsonl": ("datasets", "jsonl"),
     "datasets-parquet": ("datasets", "parquet"),

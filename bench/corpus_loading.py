@@ -81,6 +81,41 @@ class Blocks:
         return Found()
 
 
+def pyarrow_same(side, folder, rows, shuffled, workers):
+    """The very rows of our batches, in their order, by pyarrow: `take` in each record batch that is touched."""
+    import torch
+
+    from detdata import BatchSampler, BlockShuffle, Plan, Topology
+
+    order = BlockShuffle([BATCH] * (rows // BATCH), seed=1, window=40_000 // BATCH)
+    return torch.utils.data.DataLoader(
+        SameRows(files_in(folder, SIDES[side][1])),
+        batch_sampler=BatchSampler(Plan(order, LOADED), Topology()),
+        num_workers=workers,
+        collate_fn=list,
+    )
+
+
+class SameRows:
+    def __init__(self, paths):
+        import pyarrow as pa
+
+        files = [pa.ipc.open_file(pa.memory_map(path)) for path in paths]
+        self.blocks = [file.get_batch(number) for file in files for number in range(file.num_record_batches)]
+
+    def __len__(self):
+        return len(self.blocks) * BATCH
+
+    def __getitems__(self, ids):
+        found, by_block = {}, {}
+        for row in ids:
+            by_block.setdefault(row // BATCH, []).append(row)
+        for block, asked in by_block.items():
+            taken = self.blocks[block].take([row % BATCH for row in asked])
+            found.update(zip(asked, taken.to_pylist(), strict=True))
+        return [found[row] for row in ids]
+
+
 def datasets(side, folder, rows, shuffled, workers):
     import torch
 
@@ -119,6 +154,7 @@ def webdataset(side, folder, rows, shuffled, workers):
 LOADERS = {
     "ours": ours,
     "pyarrow": pyarrow_alone,
+    "pyarrow_same": pyarrow_same,
     "datasets": datasets,
     "mosaic": mosaic,
     "litdata": litdata,

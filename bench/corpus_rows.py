@@ -18,6 +18,7 @@ NAMES = {
     "json-jsonl": "lines skipped",
     "pyarrow-parquet": "pyarrow alone",
     "pyarrow-arrow": "pyarrow alone",
+    "pyarrow_same-arrow": "pyarrow, the same rows",
 }
 LIKE = {"jsonl": "jsonl", "parquet": "parquet", "webdataset-tar": "tar", "mosaic": "arrow", "litdata": "arrow"}
 
@@ -84,6 +85,8 @@ def passes(run, setting, folder, rows):
     for shuffled in (False, True):
         for form, peers in groups:
             mine = f"ours-{form}"
+            if shuffled and form == "arrow":
+                peers = (*peers, "pyarrow_same-arrow")  # noqa: PLW2901
             answers = run(
                 "corpus_pass",
                 sides=[mine, *peers],

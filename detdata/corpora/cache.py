@@ -44,6 +44,15 @@ class BlockCache:
         """Bytes of all blocks that are held."""
         return self._bytes
 
+    def held(self, block: int) -> Rows | None:
+        """Return the rows of a block if they are held."""
+        with self._lock:
+            held = self._held.get(block)
+            if held is None:
+                return None
+            self._held.move_to_end(block)
+            return held[0]
+
     def get(self, block: int, load: Callable[[], tuple[Any, Rows]]) -> Rows:
         """Return the rows of a block, from `load`, which gives (buffer, rows), if they are not held."""
         while (found := self.try_get(block, load)) is None:

@@ -166,7 +166,8 @@ class Corpus:
         cannot hold a column.
         """
         wanted = self._filled(as_int64(ids, "ids", below=len(self), what="row").reshape(-1))
-        return columns_of(Columns(kind, wanted.size), self._groups(wanted), self.files[0] if self._entries else None)
+        groups = ((rows, np.array(places), np.array(local)) for rows, places, local in self._groups(wanted))
+        return columns_of(Columns(kind, wanted.size), groups, self.files[0] if self._entries else None)
 
     def read(self, start: int, stop: int | None = None) -> Iterator[Any]:
         """Yield rows start … stop - 1 in order, block by block; nothing before the block of `start` is read.
@@ -258,7 +259,7 @@ class Corpus:
             return self._mapped(self._run(int(wanted[0]), int(wanted[-1]) + 1, forward=forward), asked)
         result: list[Any] = [None] * asked.size
         for rows, places, local in self._groups(wanted, forward=forward):
-            for place, row in zip(places.tolist(), rows.take(local.tolist()), strict=True):
+            for place, row in zip(places, rows.take(local), strict=True):
                 result[place] = row
         return self._mapped(result, asked)
 
@@ -273,27 +274,26 @@ class Corpus:
             begin = stop
         return found
 
-    def _groups(self, wanted: Int64Array, *, forward: bool = False) -> Iterator[tuple[Rows, Int64Array, Int64Array]]:
+    def _groups(self, wanted: Int64Array, *, forward: bool = False) -> Iterator[tuple[Rows, list[int], list[int]]]:
         """Yield (rows of a block, places in `wanted`, rows of the block at these places) for each block.
 
         A mapped file is checked before the first of its blocks and after the last: at each it would cost as much again.
+        A batch of shuffled rows has one or two of a block, so what is done for each block is done for all in one go.
         """
         blocks = self._layout.blocks_of(wanted)
-        local = wanted - self._layout.block_edges[blocks]
         by_block = np.argsort(blocks, kind="stable")
         found = blocks[by_block]
+        local = (wanted[by_block] - self._layout.block_edges[found]).tolist()
         cuts = np.flatnonzero(np.diff(found, prepend=-1))
-        files = self._layout.files_of(found[cuts])
-        opens = np.diff(files, prepend=-1) != 0
-        before = -1
-        for (begin, end), file, new in zip(
-            pairwise([*cuts.tolist(), wanted.size]), files.tolist(), opens.tolist(), strict=True
-        ):
-            if new and not self._form.keeps:
+        numbers, files, places = found[cuts].tolist(), self._layout.files_of(found[cuts]).tolist(), by_block.tolist()
+        opened, counts, before = self._process(), not forward and self._note.text is not None, -1
+        for number, file, (begin, end) in zip(numbers, files, pairwise([*cuts.tolist(), wanted.size]), strict=True):
+            if file != before and not self._form.keeps:
                 self._check(before, file)
                 before = file
-            places = by_block[begin:end]
-            yield self._rows(int(found[begin]), 0 if forward else end - begin), places, local[places]
+            if counts:
+                self._count(opened.blocks, end - begin)
+            yield opened.blocks.rows(opened, number), places[begin:end], local[begin:end]
         self._check(before)
 
     def _read(self, begin: int, end: int) -> Iterator[Any]:

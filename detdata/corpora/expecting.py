@@ -60,7 +60,8 @@ class Blocks:
 
     def rows(self, source: Source, block: int) -> Rows:
         """Return the rows of a block. Raises what `source` raises."""
-        return self._cache.get(block, partial(self._loaded, source, block))
+        held = self._cache.held(block)
+        return self._cache.get(block, partial(self._loaded, source, block)) if held is None else held
 
     def expect(self, source: Source, notice: Notice) -> None:
         """Act on a notice: let go of what is done, and begin to load what is announced."""
