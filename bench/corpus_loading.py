@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import time
 from pathlib import Path
 
@@ -87,9 +89,10 @@ def pyarrow_same(side, folder, rows, shuffled, workers):
 
     from detdata import BatchSampler, BlockShuffle, Plan, Topology
 
-    order = BlockShuffle([BATCH] * (rows // BATCH), seed=1, window=40_000 // BATCH)
+    dataset = SameRows(files_in(folder, SIDES[side][1]))
+    order = BlockShuffle([block.num_rows for block in dataset.blocks], seed=1, window=max(1, 40_000 // BATCH))
     return torch.utils.data.DataLoader(
-        SameRows(files_in(folder, SIDES[side][1])),
+        dataset,
         batch_sampler=BatchSampler(Plan(order, LOADED), Topology()),
         num_workers=workers,
         collate_fn=list,
@@ -102,16 +105,17 @@ class SameRows:
 
         files = [pa.ipc.open_file(pa.memory_map(path)) for path in paths]
         self.blocks = [file.get_batch(number) for file in files for number in range(file.num_record_batches)]
+        self.edges = [0, *itertools.accumulate(block.num_rows for block in self.blocks)]
 
     def __len__(self):
-        return len(self.blocks) * BATCH
+        return self.edges[-1]
 
     def __getitems__(self, ids):
         found, by_block = {}, {}
         for row in ids:
-            by_block.setdefault(row // BATCH, []).append(row)
+            by_block.setdefault(bisect.bisect_right(self.edges, row) - 1, []).append(row)
         for block, asked in by_block.items():
-            taken = self.blocks[block].take([row % BATCH for row in asked])
+            taken = self.blocks[block].take([row - self.edges[block] for row in asked])
             found.update(zip(asked, taken.to_pylist(), strict=True))
         return [found[row] for row in ids]
 

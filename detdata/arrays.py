@@ -33,7 +33,7 @@ def as_int64(values: Any, name: str, *, below: int, what: str) -> Int64Array:
         bad = next((item for item in array.ravel() if not 0 <= item < below), None)
         if bad is not None:
             raise OutOfRange(f"{name}: {what} {bad} is outside 0 … {below - 1}")
-    if isinstance(values, (list, tuple)) and any(type(item) is bool for item in values):  # NumPy makes integers of them
+    if isinstance(values, (list, tuple)) and bool in set(map(type, values)):  # NumPy makes integers of them
         raise ArgumentTypeError(f"{name} must be integers, got {brief(values)} with a bool among them")
     if array.dtype.kind not in "iu":
         raise ArgumentTypeError(f"{name} must be an integer or an array of integers, got dtype {array.dtype}")
