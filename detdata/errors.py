@@ -32,6 +32,10 @@ class OutOfRange(DetdataError, IndexError):
     """A position or sample id that the order does not have."""
 
 
+class NoInverse(DetdataError, NotImplementedError):
+    """Asked for the position of a sample id of an order in which an id has no one position."""
+
+
 class UnknownFormat(DetdataError, ValueError):
     """A record whose format this release does not know, or whose keys are not those of its format."""
 

@@ -8,13 +8,14 @@ docs/spec.md, section 1.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 
 import numpy as np
 import xxhash
 
 from detdata.arrays import UInt64Array, as_int64
-from detdata.checks import as_int, as_seed
-from detdata.errors import ArgumentTypeError
+from detdata.checks import as_int, as_seed, brief
+from detdata.errors import ArgumentTypeError, ArgumentValueError
 
 _INT = struct.Struct("<cQQ")  # tag, length in bytes (8), value
 _STR = struct.Struct("<cQ")  # tag, length in bytes; the UTF-8 bytes follow
@@ -45,6 +46,31 @@ def _encode(part: int | str) -> bytes:
     if isinstance(part, (bytes, bytearray)):
         raise ArgumentTypeError(f"path parts must be integers or strings, got {part!r} of type {type(part).__name__}")
     return _INT.pack(b"i", 8, as_int(part, "path part", low=0, high=2**64 - 1))
+
+
+def fold_each(texts: Iterable[str | bytes], *path: int | str) -> UInt64Array:
+    """Return `fold(*path, text)` of each text, uint64[k]. Bytes stand for the text that they are the UTF-8 of.
+
+    Names of files that are no UTF-8 count by their bytes, as they are or as `os.fsdecode` gives them. Raises TypeError
+    for anything else, ValueError for what has no UTF-8. Cost about 0.4 µs each.
+
+    >>> fold_each(["a", b"a"], 1).tolist() == [fold(1, "a")] * 2
+    True
+    """
+    before = b"".join([_encode(part) for part in path])
+    digest = xxhash.xxh3_64_intdigest
+    return np.fromiter((digest(before + _STR.pack(b"s", len(raw)) + raw) for raw in map(_raw, texts)), dtype=np.uint64)
+
+
+def _raw(text: object) -> bytes:
+    if isinstance(text, bytes):
+        return text
+    if not isinstance(text, str):
+        raise ArgumentTypeError(f"keys must be strings or bytes, got {brief(text)} of type {type(text).__name__}")
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise ArgumentValueError(f"key {brief(text)} has no UTF-8: {error.reason}") from error
 
 
 def derive_seed(seed: int, *path: int | str) -> int:

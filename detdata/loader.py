@@ -18,11 +18,13 @@ from torch.utils.data import DataLoader, IterableDataset, Sampler, default_colla
 from detdata.checks import as_int, as_seed, as_version, brief
 from detdata.errors import ArgumentTypeError, ArgumentValueError, DetdataError, StateMismatch
 from detdata.keys import fold
-from detdata.loader_state import FORMAT, Saved, compare, compare_step, continued, read_state, seed_of
+from detdata.loader_state import FORMAT, Saved, changed, compare, compare_step, continued, read_state, seed_of
 from detdata.look_ahead import LookAhead, look_ahead
-from detdata.plans import Batch, Plan
+from detdata.orders.tables import TableMissing
+from detdata.plans import Batch
 from detdata.plans.batch import check_division
 from detdata.plans.plan import MAX_STEP
+from detdata.plans.protocol import AnyPlan
 from detdata.plans.shards import count_parts, parts
 from detdata.progress import Progress
 from detdata.reading import Randomness, Reader, Request, as_is, pack
@@ -60,7 +62,7 @@ class Loader:
     def __init__(
         self,
         dataset: Any,
-        plan: Plan,
+        plan: AnyPlan,
         topology: Topology | None = None,
         *,
         micro_steps: int = 1,
@@ -70,7 +72,7 @@ class Loader:
         dataset_version: Any = None,
         **dataloader_kwargs: Any,
     ) -> None:
-        if not isinstance(plan, Plan):
+        if not isinstance(plan, AnyPlan):
             raise ArgumentTypeError(
                 f"plan must be a Plan, got {type(plan).__name__}; make one: Plan(Shuffle(len(dataset)), batch_size)"
             )
@@ -85,8 +87,9 @@ class Loader:
         self.micro_steps = as_int(micro_steps, "micro_steps", low=1)
         # Which of a plan's batch sizes this topology is for shows when a position is loaded; one of them must fit.
         parts_of_a_batch = self.topology.world_size * self.micro_steps
-        sizes = [size for _, size in plan.resizes if size % parts_of_a_batch == 0]
-        check_division(sizes[0] if sizes else plan.batch_size, self.topology.world_size, self.micro_steps)
+        sizes = plan.batch_sizes(0, MAX_STEP)
+        fits = [size for size in sizes if size % parts_of_a_batch == 0]
+        check_division(fits[0] if fits else sizes[0], self.topology.world_size, self.micro_steps)
         self.randomness: Randomness = randomness
         self.seed = seed_of(plan) if seed is None else as_seed(seed)
         self.dataset_version = as_version(dataset_version)
@@ -159,7 +162,7 @@ class Loader:
         return max(left, 0)  # below where this rank has no part of a short last batch that others are in the middle of
 
     def _count(self, first: int, last: int) -> int:
-        return count_parts(self.plan, first, last, self.topology.rank, self.micro_steps)
+        return count_parts(self.plan, first, last, self.topology.rank, self.topology.world_size, self.micro_steps)
 
     def __iter__(self) -> Iterator[Any]:
         """Yield the rest of the current epoch."""
@@ -211,7 +214,7 @@ class Loader:
         """
         self._move(self.plan, self.plan.step(as_int(consumed_samples, "consumed_samples")), 0)
 
-    def _move(self, plan: Plan, step: int, micro: int) -> None:
+    def _move(self, plan: AnyPlan, step: int, micro: int) -> None:
         check_division(plan.batch_size_at(step), self.topology.world_size, self.micro_steps)
         self.plan, self._step, self._micro, self._pass, self._last = plan, step, micro, None, None
 
@@ -233,9 +236,12 @@ class Loader:
 
         Raises UnknownFormat for a record that is no loader state.
         """
-        return self._differences(read_state(state))
+        try:
+            return self._differences(read_state(state, self.plan))
+        except TableMissing as error:
+            return [(error.what, error.digest, "other ones, or none")]
 
-    def _differences(self, saved: Saved) -> list[tuple[str, str, str]]:
+    def _differences(self, saved: Saved[AnyPlan]) -> list[tuple[str, str, str]]:
         found = compare(saved, self.plan, self.seed, self.randomness, self.dataset_version)
         micro = saved.progress.micro_step
         if micro and saved.micro_steps != self.micro_steps:
@@ -249,10 +255,10 @@ class Loader:
 
         A plan made with `resized` says so itself and is no change here. Changes nothing; raises UnknownFormat.
         """
-        saved = read_state(state)
+        saved = read_state(state, self.plan)
         step = saved.progress.global_step
         sizes = saved.plan.batch_size_at(step), continued(saved, self.plan).batch_size_at(step)
-        return sizes if sizes[0] != sizes[1] and not (self.plan.resizes or self.plan.skips) else None
+        return sizes if sizes[0] != sizes[1] and not changed(self.plan) else None
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state, on any world size and number of workers, and from a step's edge on any micro_steps.
@@ -262,18 +268,20 @@ class Loader:
         Raises StateMismatch (a ValueError) naming every field that differs (order, size, seed, tail …), before
         anything changes; UnknownFormat; ValueError if world_size x micro_steps does not divide the batch size.
         """
-        saved = read_state(state)
-        wrong = self._differences(saved)
+        wrong = self.check_state(state)
         if wrong:
             lines = "\n  ".join(f"{field}: saved {was}, here {now}" for field, was, now in wrong)
             way = "Build the loader with the saved run's plan: detdata.from_spec(state['plan'])"
             if [field for field, _, _ in wrong] == ["dataset_version"]:
                 way = "Get the saved version of the data; to go on with this one on purpose, drop that key of the state"
             raise StateMismatch(f"the state belongs to another run:\n  {lines}\n{way}")
+        saved = read_state(state, self.plan)
         progress = saved.progress
         plan = continued(saved, self.plan)
         if plan not in (self.plan, saved.plan):
-            _log.info("batch size is %d from step %d on", self.plan.batch_size, progress.global_step)
+            _log.info(
+                "batch size is %d from step %d on", plan.batch_size_at(progress.global_step), progress.global_step
+            )
         self._move(plan, progress.global_step, progress.micro_step)
 
 
@@ -290,9 +298,9 @@ class _Requests(Sampler[Request]):
         self.topology = topology
         self.micro_steps = micro_steps
         self.ahead: LookAhead | None = None
-        self._aim: tuple[Plan, tuple[int, int], int, deque[tuple[int, int]]] | None = None
+        self._aim: tuple[AnyPlan, tuple[int, int], int, deque[tuple[int, int]]] | None = None
 
-    def aim(self, plan: Plan, start: tuple[int, int], stop: int) -> deque[tuple[int, int]]:
+    def aim(self, plan: AnyPlan, start: tuple[int, int], stop: int) -> deque[tuple[int, int]]:
         """Say what the next pass covers; returns the queue in which it will note (step, micro step) of each."""
         handed: deque[tuple[int, int]] = deque()
         self._aim = (plan, start, stop, handed)
@@ -313,7 +321,7 @@ class _Requests(Sampler[Request]):
             yield pack(part, notice)
 
 
-def _check_dataset(dataset: Any, plan: Plan) -> None:
+def _check_dataset(dataset: Any, plan: AnyPlan) -> None:
     indexed = hasattr(dataset, "__getitem__") or hasattr(dataset, "__getitems__")
     if isinstance(dataset, IterableDataset) or not indexed:
         raise ArgumentTypeError(
@@ -323,10 +331,10 @@ def _check_dataset(dataset: Any, plan: Plan) -> None:
         return
     if len(dataset) == 0:
         raise ArgumentValueError(f"dataset is empty (a {type(dataset).__name__} of length 0): check its path or filter")
-    size, bound = len(dataset), plan.order.id_bound
+    size, bound = len(dataset), plan.id_bound
     if size != bound:
         raise ArgumentValueError(
-            f"dataset has {size} samples, but the plan's order is of a dataset of {bound}; make the order of "
+            f"dataset has {size} samples, but the plan is of a dataset of {bound}; make its order (or its lengths) of "
             f"len(dataset), or name the samples that are meant: Subset(Shuffle({size}), ids)"
         )
 

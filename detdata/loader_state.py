@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from detdata.checks import as_int, as_seed, brief
 from detdata.errors import ArgumentTypeError, UnknownFormat
+from detdata.orders.tables import rebuild
 from detdata.plans import Plan
+from detdata.plans.protocol import AnyPlan
 from detdata.progress import Progress
-from detdata.records import Spec, canonical_json, from_spec
+from detdata.records import Spec, canonical_json
 
 FORMAT = "detdata.loader/1"
 _KEYS = frozenset({"format", "plan", "seed", "randomness", "micro_steps", "progress"})
+_CHANGING = frozenset({"batch_size", "max_tokens", "resizes", "skips", "changes", "phases"})
+_LOOKED_AT = 64  # steps of which the batches are compared, where a plan's changes say nothing of its past
 _OPTIONAL = "dataset_version"  # there where the loader was told one
 
 
-class Saved(NamedTuple):
+_P = TypeVar("_P", bound=AnyPlan)
+
+
+class Saved(NamedTuple, Generic[_P]):
     """A loader's state, checked."""
 
-    plan: Plan
+    plan: _P
     seed: int
     randomness: str
     micro_steps: int
@@ -27,8 +34,11 @@ class Saved(NamedTuple):
     dataset_version: str | None
 
 
-def read_state(state: Mapping[str, Any]) -> Saved:
-    """Return a state dict's contents. Raises UnknownFormat for another record, or one that contradicts itself."""
+def read_state(state: Mapping[str, Any], present: AnyPlan) -> Saved[AnyPlan]:
+    """Return a state dict's contents. present: the loader's plan, for tables that the saved spec names by digest.
+
+    Raises UnknownFormat for another record, or one that contradicts itself; TableMissing.
+    """
     if not isinstance(state, Mapping):
         raise ArgumentTypeError(f"state must be a dict, got {type(state).__name__}")
     if state.get("format") != FORMAT:
@@ -38,8 +48,8 @@ def read_state(state: Mapping[str, Any]) -> Saved:
     version = state.get(_OPTIONAL)
     if _OPTIONAL in state and not (isinstance(version, str) and version):
         raise UnknownFormat(f"state['dataset_version'] must be a string, got {brief(version)}")
-    plan = from_spec(state["plan"])
-    if not isinstance(plan, Plan):
+    plan = rebuild(state["plan"], present._tables())
+    if not isinstance(plan, AnyPlan):
         raise UnknownFormat(f"state['plan'] must be a plan's spec, got that of a {type(plan).__name__}")
     progress = Progress.from_dict(state["progress"])
     consumed = plan.consumed(progress.global_step)
@@ -60,12 +70,11 @@ def read_state(state: Mapping[str, Any]) -> Saved:
 
 
 def compare(
-    saved: Saved, plan: Plan, seed: int, randomness: str, dataset_version: str | None
+    saved: Saved[Any], plan: AnyPlan, seed: int, randomness: str, dataset_version: str | None
 ) -> list[tuple[str, str, str]]:
     """Return (field, saved, found) of everything that keeps a state from going on under the present plan."""
-    found = _compare_orders(saved.plan.order.spec(), plan.order.spec())
+    found = _compare_plans(saved.plan, plan)
     for field, was, now in (
-        ("tail", saved.plan.tail, plan.tail),
         ("randomness", saved.randomness, randomness),
         ("seed", str(saved.seed), str(seed)),
     ):
@@ -78,7 +87,24 @@ def compare(
     return found
 
 
-def compare_step(saved: Saved, plan: Plan) -> list[tuple[str, str, str]]:
+def _compare_plans(saved: AnyPlan, plan: AnyPlan) -> list[tuple[str, str, str]]:
+    """Return what differs between two plans beside sizes of batches, and what was changed on the way."""
+    if isinstance(saved, Plan) and isinstance(plan, Plan):
+        found = _compare_orders(saved.order.spec(), plan.order.spec())
+        return found if saved.tail == plan.tail else [*found, ("tail", saved.tail, plan.tail)]
+    was, now = saved.spec(), plan.spec()
+    if was["format"] != now["format"]:
+        return [("plan", str(was["format"]), str(now["format"]))]
+    fields = [key for key in sorted({*was, *now} - _CHANGING) if was.get(key) != now.get(key)]
+    return [(key, _short(was.get(key)), _short(now.get(key))) for key in fields]
+
+
+def changed(plan: AnyPlan) -> bool:
+    """Whether anything was changed on the way: a size of batches or of sequences, or steps skipped."""
+    return any(getattr(plan, name, ()) for name in ("resizes", "skips", "changes", "relengths"))
+
+
+def compare_step(saved: Saved[Any], plan: AnyPlan) -> list[tuple[str, str, str]]:
     """Return what would cut the step under way, of which some micro-batches are done, out of other samples."""
     step = saved.progress.global_step
     was, now = saved.plan, continued(saved, plan)
@@ -88,17 +114,19 @@ def compare_step(saved: Saved, plan: Plan) -> list[tuple[str, str, str]]:
     return [("batches", f"{_changes(was)} ({done})", f"{_changes(now)}; change it from step {step + 1} on")]
 
 
-def continued(saved: Saved, plan: Plan) -> Plan:
+def continued(saved: Saved[_P], plan: _P) -> _P:
     """Return the plan to go on with: the saved one up to the saved step, then as the present one says."""
-    if plan.resizes or plan.skips:
+    if changed(plan) or plan == saved.plan or not hasattr(plan, "resized"):
         return plan  # its past is the saved one's: `compare` has seen to that
     # A plan made from its arguments alone: what was changed on the way is in the state, the size from here on is not.
-    return saved.plan.resized(saved.progress.global_step, plan.batch_size)
+    tokens = getattr(plan, "max_tokens", None)
+    size = {"batch_size": plan.batch_size} if tokens is None else {"max_tokens": tokens}  # type: ignore[attr-defined]
+    return saved.plan.resized(saved.progress.global_step, **size)  # type: ignore[attr-defined, no-any-return]
 
 
-def seed_of(plan: Plan) -> int:
+def seed_of(plan: AnyPlan) -> int:
     """Return a plan's own seed: that of the outermost order that has one, else 0."""
-    pending: list[Any] = [plan.order.spec()]
+    pending: list[Any] = [plan.spec()]
     while pending:
         spec = pending.pop(0)
         if isinstance(spec, Mapping):
@@ -110,13 +138,19 @@ def seed_of(plan: Plan) -> int:
     return 0
 
 
-def _continues(saved: Saved, plan: Plan) -> bool:
+def _continues(saved: Saved[Any], plan: AnyPlan) -> bool:
     """Whether the present plan is a plain one, or one whose past is that of the saved plan."""
+    if not changed(plan) or saved.plan == plan:
+        return True
     step = saved.progress.global_step
-    return not (plan.resizes or plan.skips) or saved.plan == plan or _past(saved.plan, step) == _past(plan, step)
+    return _past(saved.plan, step) == _past(plan, step)
 
 
-def _past(plan: Plan, step: int) -> tuple[object, ...]:
+def _past(plan: AnyPlan, step: int) -> tuple[object, ...]:
+    if not isinstance(plan, Plan):
+        made = [item for item in getattr(plan, "changes", ()) if item.first < step]
+        first = max(0, step - _LOOKED_AT)
+        return made, plan.consumed(step), plan.epoch(step), plan.digest(first, step)
     place = plan._walk.place(step)
     here = (place.epoch, plan._epochs.position(place.epoch, place.q))
     sizes = ((0, plan.batch_size), *(item for item in plan.resizes if item[0] < step))
@@ -125,8 +159,9 @@ def _past(plan: Plan, step: int) -> tuple[object, ...]:
     return sizes, skips, place.consumed
 
 
-def _changes(plan: Plan) -> str:
-    return f"batch_size {plan.batch_size}, resizes {list(plan.resizes)}, skips {list(plan.skips)}"
+def _changes(plan: AnyPlan) -> str:
+    spec = plan.spec()
+    return ", ".join(f"{key} {_short(spec[key])}" for key in sorted(_CHANGING & set(spec)) if spec[key] is not None)
 
 
 def _compare_orders(saved: Spec, present: Spec) -> list[tuple[str, str, str]]:
@@ -140,6 +175,6 @@ def _compare_orders(saved: Spec, present: Spec) -> list[tuple[str, str, str]]:
     return [("order", _short(saved), _short(present))]
 
 
-def _short(spec: Spec) -> str:
+def _short(spec: object) -> str:
     text = canonical_json(spec).decode()
     return text if len(text) <= 300 else text[:297] + "..."

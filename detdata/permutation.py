@@ -11,7 +11,7 @@ The bits are fixed in docs/spec.md, section 2.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from math import isqrt
@@ -34,20 +34,22 @@ _M1 = np.uint64(0x9E3779B97F4A7C15)  # odd part of 2**64 / golden ratio, as in S
 _M2 = np.uint64(0xD6E8FEB86659FD93)  # multiplier of the "rrmxmx" mixer by Pelle Evensen, 2018
 _HALF = np.uint64(32)
 
+_Numbers: TypeAlias = int | np.uint64 | UInt64Array  # one for all values, or one for each
 _Network: TypeAlias = Callable[[UInt64Array, UInt64Array, UInt64Array], None]
 _work: list[UInt64Array] = []  # at most one: 256 KiB of fresh pages a call would cost a third of its time
 
 
-def permute(positions: Int64Array, n: int, key: int) -> Int64Array:
+def permute(positions: Int64Array, n: int, key: int, exact: int = SMALL) -> Int64Array:
     """Return the image of each position under the permutation of [0, n) that `key` selects.
 
     positions: int64 of any shape, each in [0, n), unchecked. key: 0 … 2**64 - 1. Returns a new int64 array.
-    Time O(len(positions)) and, for n <= 2**16, O(n) once per key.
+    exact: the largest n that is sorted. Time O(len(positions)) and, for n <= exact, O(n) once per key: whoever goes
+    back and forth between many keys sorts less.
 
     >>> permute(np.arange(5), 5, key=1).tolist()
     [4, 3, 0, 1, 2]
     """
-    if n <= SMALL:
+    if n <= exact:
         return _small(n, key)[0][positions].astype(np.int64)
     return _large(positions, n, key, inverse=False)
 
@@ -75,13 +77,37 @@ def permute_run(first: int, count: int, n: int, key: int) -> Int64Array:
     return result.view(np.int64)
 
 
-def unpermute(ids: Int64Array, n: int, key: int) -> Int64Array:
+def permute_together(positions: Int64Array, owner: Int64Array, networks: Sequence[tuple[int, int]]) -> Int64Array:
+    """Return `permute(positions[i], *networks[owner[i]])` of each i, int64[k], in one pass.
+
+    networks: (n, key) of each, every n above 2**16. For a few positions of each of many permutations: a pass costs some
+    0.1 ms and a position of its own less than 0.2 µs.
+
+    >>> permute_together(np.array([5, 5]), np.array([0, 1]), [(10**6, 1), (10**9, 2)]).tolist()
+    [581668, 859818478]
+    """
+    sizes = np.array([n for n, _ in networks], dtype=np.int64)
+    radices = np.array([_radices(n) for n, _ in networks], dtype=np.uint64)
+    round_keys = np.array([_round_keys(key) for _, key in networks], dtype=np.uint64)
+    result = positions.astype(np.uint64)
+    left = np.arange(result.size)  # those that are still to go through the network
+    while left.size:
+        at = owner[left]
+        (a, b), keys = radices[at].T, round_keys[at].T
+        values = result[left]
+        _mixed(tuple(keys), a, b, values, values, np.empty((4, left.size), dtype=np.uint64), inverse=False)
+        result[left] = values
+        left = left[values.view(np.int64) >= sizes[at]]
+    return result.view(np.int64)
+
+
+def unpermute(ids: Int64Array, n: int, key: int, exact: int = SMALL) -> Int64Array:
     """Undo `permute`: the position that each id came from.
 
     >>> unpermute(permute(np.arange(5), 5, key=1), 5, key=1).tolist()
     [0, 1, 2, 3, 4]
     """
-    if n <= SMALL:
+    if n <= exact:
         return _small(n, key)[1][ids].astype(np.int64)
     return _large(ids, n, key, inverse=True)
 
@@ -98,7 +124,7 @@ def _small(n: int, key: int) -> tuple[np.ndarray[tuple[int], np.dtype[np.uint16]
     return order, inverse
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=4096)  # some 0.5 KiB each; a batch of a mixture may need hundreds
 def _round_keys(key: int) -> tuple[np.uint64, ...]:
     return tuple(np.uint64(fold("detdata.feistel/1", key, index)) for index in range(ROUNDS))
 
@@ -151,7 +177,7 @@ def _walk(result: UInt64Array, network: _Network, work: UInt64Array, n: int) -> 
         walking, ids = walking[~inside], ids[~inside]
 
 
-def _split(x: UInt64Array, b: int, left: UInt64Array, right: UInt64Array) -> None:
+def _split(x: UInt64Array, b: _Numbers, left: UInt64Array, right: UInt64Array) -> None:
     radix = np.uint64(b)
     np.floor_divide(x, radix, out=left)
     np.multiply(left, radix, out=right)
@@ -159,7 +185,14 @@ def _split(x: UInt64Array, b: int, left: UInt64Array, right: UInt64Array) -> Non
 
 
 def _mixed(
-    keys: tuple[np.uint64, ...], a: int, b: int, x: UInt64Array, out: UInt64Array, work: UInt64Array, *, inverse: bool
+    keys: tuple[_Numbers, ...],
+    a: _Numbers,
+    b: _Numbers,
+    x: UInt64Array,
+    out: UInt64Array,
+    work: UInt64Array,
+    *,
+    inverse: bool,
 ) -> None:
     """Write the network's image of x, each < a*b, to `out`; everything in place, as fresh pages cost more than sums."""
     left, right, mixed, spare = (row[: x.size] for row in work)
@@ -179,7 +212,7 @@ def _mixed(
     np.add(out, right, out=out)
 
 
-def _round(source: UInt64Array, key: np.uint64, modulus: np.uint64, mixed: UInt64Array, spare: UInt64Array) -> None:
+def _round(source: UInt64Array, key: _Numbers, modulus: _Numbers, mixed: UInt64Array, spare: UInt64Array) -> None:
     """mixed = F(source, key) in [0, modulus): xor, multiply, xorshift, multiply, then 32 bits scaled to the range."""
     np.bitwise_xor(source, key, out=mixed)
     np.multiply(mixed, _M1, out=mixed)

@@ -23,9 +23,9 @@ from detdata.checks import as_int, as_seed
 from detdata.errors import ArgumentTypeError, ArgumentValueError, StateMismatch, UnknownFormat
 from detdata.orders import Order, Sequential, Shuffle, TorchShuffle
 from detdata.orders.base import MAX_EPOCH
-from detdata.plans import Plan
 from detdata.plans.batch import check_division
 from detdata.plans.plan import MAX_STEP
+from detdata.plans.protocol import AnyPlan
 from detdata.plans.shards import CHUNK, blocks, count_parts
 from detdata.topology import Topology
 
@@ -235,9 +235,9 @@ class BatchSampler(Sampler[list[int]]):
     """
 
     def __init__(
-        self, plan: Plan, topology: Topology | None = None, *, start_step: int = 0, micro_steps: int = 1
+        self, plan: AnyPlan, topology: Topology | None = None, *, start_step: int = 0, micro_steps: int = 1
     ) -> None:
-        if not isinstance(plan, Plan):
+        if not isinstance(plan, AnyPlan):
             raise ArgumentTypeError(f"plan must be a Plan, got {type(plan).__name__}; make one: Plan(Shuffle(n), 64)")
         self.plan = plan
         self.topology = Topology.detect() if topology is None else topology
@@ -258,7 +258,7 @@ class BatchSampler(Sampler[list[int]]):
         return self._count(self.plan.first_step(epoch), self.plan.first_step(epoch + 1))
 
     def _count(self, first: int, last: int) -> int:
-        return count_parts(self.plan, first, last, self.topology.rank, self.micro_steps)
+        return count_parts(self.plan, first, last, self.topology.rank, self.topology.world_size, self.micro_steps)
 
     def __iter__(self) -> Iterator[list[int]]:
         self._handed = start = self._start

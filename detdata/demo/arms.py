@@ -92,7 +92,7 @@ def exact(run: Run, folder: Path) -> int:
 
 def _to_epoch_start(run: Run, step: int) -> None:
     plan = run.loader.plan
-    run.loader.resume(plan.epoch(step) * plan.steps() * plan.batch_size)
+    run.loader.resume(plan.consumed(plan.first_step(plan.epoch(step))))
 
 
 def _load_plain(folder: Path) -> Mapping[str, Any]:

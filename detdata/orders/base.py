@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from detdata.arrays import Int64Array, as_int64
 from detdata.checks import as_int, brief
-from detdata.errors import ArgumentTypeError
+from detdata.errors import ArgumentTypeError, OutOfRange
+from detdata.orders.tables import Tables, rebuild
 from detdata.records import Spec, canonical_json, from_spec
 
 MAX_EPOCH = 2**63 - 1
@@ -49,7 +50,14 @@ class Order(ABC):
 
     @abstractmethod
     def _find(self, ids: Int64Array, epoch: int) -> Int64Array:
-        """Positions of ids: int64 of any shape, checked to lie in [0, id_bound). Returns a new int64 array."""
+        """Positions of ids: int64 of any shape, checked to lie in [0, id_bound). Returns a new int64 array.
+
+        An id that the order has but this epoch does not use: -1. One that the order never has: OutOfRange.
+        """
+
+    def _tables(self) -> Tables:
+        """Tables that the spec names by their digest, its own and those of the orders in it."""
+        return {}
 
     def _take_run(self, first: int, count: int, epoch: int) -> Int64Array:
         """Ids at positions first, first + 1 …, checked likewise: int64[count]. An order may know a faster way."""
@@ -80,8 +88,9 @@ class Order(ABC):
     def find(self, ids: Any, epoch: int = 0) -> Any:
         """Return the positions at which `ids` come in an epoch: the inverse of `take`.
 
-        ids: an integer or integers of any shape. Returns int64 in the same shape. Raises IndexError for an id that
-        the order does not have, TypeError for anything but integers.
+        ids: an integer or integers of any shape. Returns int64 in the same shape; of an id that comes several times,
+        as in a `Mixture`, the first position. Raises IndexError for an id that the order, or this epoch of it, does not
+        have, TypeError for anything but integers.
 
         >>> import detdata
         >>> order = detdata.Shuffle(10**12, seed=1)
@@ -89,7 +98,12 @@ class Order(ABC):
         123456789
         """
         checked = as_int64(ids, "ids", below=self.id_bound, what="sample id")
-        return self._find(checked, as_int(epoch, "epoch", high=MAX_EPOCH))[()]
+        number = as_int(epoch, "epoch", high=MAX_EPOCH)
+        found = self._find(checked, number)
+        if found.size and int(found.min()) < 0:
+            unused = int(checked[found < 0].flat[0])
+            raise OutOfRange(f"ids: sample id {unused} is not used in epoch {number} of this order")
+        return found[()]
 
     def __len__(self) -> int:
         return self.size
@@ -107,7 +121,8 @@ class Order(ABC):
             return self._hash
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (from_spec, (self.spec(),))
+        tables = self._tables()
+        return (rebuild, (self.spec(), tables)) if tables else (from_spec, (self.spec(),))
 
     def __repr__(self) -> str:
         text = canonical_json(self.spec()).decode()

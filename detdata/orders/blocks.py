@@ -23,6 +23,7 @@ from detdata.keys import fold
 from detdata.orders.base import Order, as_order
 from detdata.orders.compose import Concat, read_runs
 from detdata.orders.shuffle import Sequential
+from detdata.orders.tables import Tables
 from detdata.permutation import permute, unpermute
 from detdata.records import Spec, from_spec, register_format
 
@@ -96,6 +97,9 @@ class BlockShuffle(Order):
             "seed": self._seed,
             "window": self._window,
         }
+
+    def _tables(self) -> Tables:
+        return self._inner._tables()
 
     def _take(self, positions: Int64Array, epoch: int) -> Int64Array:
         layout = self._layout(epoch)

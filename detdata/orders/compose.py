@@ -12,6 +12,7 @@ from detdata.arrays import Int64Array, as_int64
 from detdata.checks import MAX_SIZE
 from detdata.errors import ArgumentTypeError, ArgumentValueError, OutOfRange
 from detdata.orders.base import Order, as_order
+from detdata.orders.tables import Tables
 from detdata.records import Spec, from_spec, register_format
 
 MAX_READ = 2**31  # items that the runs of a spec may stand for: more is a spec made to exhaust the memory
@@ -63,6 +64,9 @@ class Subset(Order):
         counts = np.diff(np.append(starts, self._ids.size))
         runs = np.stack([self._ids[starts], counts], axis=1).tolist()
         return {"format": "detdata.subset/1", "order": self._inner.spec(), "runs": runs}
+
+    def _tables(self) -> Tables:
+        return self._inner._tables()
 
     def _take(self, positions: Int64Array, epoch: int) -> Int64Array:
         return self._inner._take(self._places(epoch)[positions], epoch)
@@ -137,6 +141,9 @@ class Concat(Order):
     def spec(self) -> Spec:
         """Return the spec: format and the sources as [name, spec] pairs, in order."""
         return {"format": "detdata.concat/1", "sources": [[name, order.spec()] for name, order in self._sources]}
+
+    def _tables(self) -> Tables:
+        return {digest: table for _, order in self._sources for digest, table in order._tables().items()}
 
     def _take(self, positions: Int64Array, epoch: int) -> Int64Array:
         return self._each(positions, self._edges, self._bases, lambda order, values: order._take(values, epoch))

@@ -13,7 +13,8 @@ from detdata.checks import MAX_SIZE, as_int, as_seed
 from detdata.errors import ArgumentValueError
 from detdata.keys import fold
 from detdata.orders.base import Order, as_order
-from detdata.permutation import permute, permute_run, unpermute
+from detdata.orders.tables import Tables
+from detdata.permutation import SMALL, permute, permute_run, unpermute
 from detdata.records import Spec, from_spec, register_format
 
 
@@ -99,6 +100,9 @@ class Shuffle(Order):
         """Return the spec: format, seed, and n or the order that is shuffled."""
         return {"format": "detdata.shuffle/1", "seed": self._seed, "n": _n_or_spec(self._inner)}
 
+    def _tables(self) -> Tables:
+        return self._inner._tables()
+
     def _take(self, positions: Int64Array, epoch: int) -> Int64Array:
         places = permute(positions, self.size, self._key(epoch))
         return places if isinstance(self._inner, Sequential) else self._inner._take(places, epoch)
@@ -109,6 +113,11 @@ class Shuffle(Order):
 
     def _find(self, ids: Int64Array, epoch: int) -> Int64Array:
         return unpermute(self._inner._find(ids, epoch), self.size, self._key(epoch))
+
+    def _network(self, epoch: int) -> tuple[int, int] | None:
+        """(n, key) for `permute_together` where an epoch is nothing but its network, else None."""
+        plain = self.size > SMALL and isinstance(self._inner, Sequential)
+        return (self.size, self._key(epoch)) if plain else None
 
     def _key(self, epoch: int) -> int:
         return fold("detdata.shuffle/1", self._seed, epoch)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from detdata.arrays import BoolArray, Int64Array
 from detdata.checks import as_int
 from detdata.errors import ArgumentValueError
+from detdata.plans.pack_segments import Segments, rows_of
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -18,6 +19,9 @@ class Batch:
     step: the global step. epoch: the epoch in which it begins. start: position of its first sample in that epoch's
     order. ids: int64[b], sample ids. real: bool[b], False where a row only pads. epochs: int64[b], each sample's own
     epoch (with tail="carry" a batch may hold samples of several). A part keeps the step, epoch and start of its batch.
+    segments: of a packed batch, which tokens of which documents its rows are: a structured array (row, document, start,
+    stop), sorted by row and within a row in reading order; ids are then numbers of sequences. width: the length that
+    all rows are filled up to, where the plan knows it.
 
     >>> import detdata
     >>> batch = detdata.Plan(detdata.Sequential(5), 2, tail="pad").batch(2)
@@ -31,6 +35,8 @@ class Batch:
     ids: Int64Array
     real: BoolArray
     epochs: Int64Array
+    segments: Segments | None = None
+    width: int | None = None
 
     def __len__(self) -> int:
         return int(self.ids.size)
@@ -57,4 +63,5 @@ def part_of(batch: Batch, batch_size: int, rank: int, world_size: int, micro: ra
     size = batch_size // micro_steps
     rows = np.concatenate([np.arange(k * size + rank, (k + 1) * size, world_size) for k in micro])
     rows = rows[rows < batch.ids.size]
-    return Batch(batch.step, batch.epoch, batch.start, batch.ids[rows], batch.real[rows], batch.epochs[rows])
+    segments = None if batch.segments is None else rows_of(batch.segments, rows)
+    return replace(batch, ids=batch.ids[rows], real=batch.real[rows], epochs=batch.epochs[rows], segments=segments)

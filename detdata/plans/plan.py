@@ -13,13 +13,14 @@ from itertools import pairwise
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
-import xxhash
 
-from detdata.arrays import Int64Array
+from detdata.arrays import Int64Array, as_int64
 from detdata.checks import as_int, brief
 from detdata.errors import ArgumentTypeError, ArgumentValueError
 from detdata.orders.base import MAX_EPOCH, Order, as_order
+from detdata.orders.tables import Tables, rebuild
 from detdata.plans.batch import Batch, check_division, part_of
+from detdata.plans.digests import digest_of
 from detdata.plans.epochs import Epochs, Skip
 from detdata.plans.walk import EpochWalk, Place, StreamWalk, Walk
 from detdata.records import Spec, from_spec, register_format
@@ -64,6 +65,11 @@ class Plan:
         object.__setattr__(self, "skips", _rows(self.skips, "skips", 4))
         _check_changes(self)
         self._walk  # noqa: B018  builds the table now, so that a plan without batches is refused here
+
+    @property
+    def id_bound(self) -> int:
+        """Length of the dataset that the plan is for."""
+        return self.order.id_bound
 
     @cached_property
     def _epochs(self) -> Epochs:
@@ -207,7 +213,9 @@ class Plan:
         True
         """
         number = as_int(epoch, "epoch", high=MAX_EPOCH)
-        q = self._epochs.q(number, int(self.order.find(as_int(id, "id"), number)))
+        checked = as_int64(as_int(id, "id"), "id", below=self.order.id_bound, what="sample id")
+        position = int(self.order._find(checked, number))
+        q = None if position < 0 else self._epochs.q(number, position)
         return None if q is None else self._walk.step_at(number, q)
 
     def resized(self, step: int, batch_size: int) -> Plan:
@@ -268,13 +276,7 @@ class Plan:
         'xxh3-128:0d62303a9b014213beedfbe787d5afcc'
         """
         begin = _step(first, "first")
-        state = xxhash.xxh3_128()
-        for step in range(begin, as_int(last, "last", low=begin, high=MAX_STEP)):
-            batch = self.batch(step)
-            state.update(np.array([len(batch)], dtype="<i8").tobytes())
-            state.update(batch.ids.astype("<i8").tobytes())
-            state.update(batch.real.tobytes())
-        return "xxh3-128:" + state.hexdigest()
+        return digest_of(self.batch, begin, as_int(last, "last", low=begin, high=MAX_STEP))
 
     def spec(self) -> Spec:
         """Return the plain JSON from which `detdata.from_spec` rebuilds this plan."""
@@ -287,8 +289,12 @@ class Plan:
             "skips": [list(item) for item in self.skips],
         }
 
+    def _tables(self) -> Tables:
+        return self.order._tables()
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return (from_spec, (self.spec(),))
+        tables = self._tables()
+        return (rebuild, (self.spec(), tables)) if tables else (from_spec, (self.spec(),))
 
 
 def _step(value: object, name: str = "step") -> int:

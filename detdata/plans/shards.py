@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from detdata.arrays import Int64Array
-from detdata.plans.batch import check_division
+from detdata.plans.batch import check_division, part_of
 from detdata.plans.plan import Plan
+from detdata.plans.protocol import AnyPlan
 
 CHUNK = 32768  # ids made at once, after a first chunk of one step: the first batch must not wait for the others
 
@@ -37,7 +38,7 @@ class Block(NamedTuple):
 
 
 def parts(
-    plan: Plan, start: tuple[int, int], stop: int | None, rank: int, world_size: int, micro_steps: int
+    plan: AnyPlan, start: tuple[int, int], stop: int | None, rank: int, world_size: int, micro_steps: int
 ) -> Iterator[Part]:
     """Yield a rank's parts from (step, micro step) `start` on, up to step `stop` or for ever."""
     for block in blocks(plan, start, stop, rank, world_size, micro_steps):
@@ -50,9 +51,12 @@ def parts(
 
 
 def blocks(
-    plan: Plan, start: tuple[int, int], stop: int | None, rank: int, world_size: int, micro_steps: int
+    plan: AnyPlan, start: tuple[int, int], stop: int | None, rank: int, world_size: int, micro_steps: int
 ) -> Iterator[Block]:
     """Yield what `parts` yields, as many at a time as were made at once."""
+    if not isinstance(plan, Plan):
+        yield from _one_by_one(plan, start, stop, rank, world_size, micro_steps)
+        return
     step, skip = start
     wanted = 1
     work = np.empty(0, dtype=np.int64)  # kept from block to block: fresh pages cost more than the sums in them
@@ -84,10 +88,30 @@ def blocks(
         step, skip, wanted = step + count, 0, min(max(wanted, mine) * 4, CHUNK)
 
 
-def count_parts(plan: Plan, first: int, last: int, rank: int, micro_steps: int) -> int:
+def _one_by_one(
+    plan: AnyPlan, start: tuple[int, int], stop: int | None, rank: int, world_size: int, micro_steps: int
+) -> Iterator[Block]:
+    """Do the same for a plan whose batches are no grid of positions."""
+    step, skip = start
+    while stop is None or step < stop:
+        size = plan.batch_size_at(step)
+        check_division(size, world_size, micro_steps)
+        batch = plan.batch(step)
+        for micro in range(skip, micro_steps):
+            part = part_of(batch, size, rank, world_size, range(micro, micro + 1), micro_steps)
+            if part.ids.size:
+                one = int(part.epochs[0])
+                yield Block(step, micro, part.ids[np.newaxis], one if (part.epochs == one).all() else part.epochs)
+        step, skip = step + 1, 0
+
+
+def count_parts(plan: AnyPlan, first: int, last: int, rank: int, world_size: int, micro_steps: int) -> int:
     """Return how many parts `parts` yields for the steps first … last - 1, all of one epoch."""
     if first >= last:
         return 0
+    if not isinstance(plan, Plan):  # only an epoch's last step may be short
+        ends = _one_by_one(plan, (last - 1, 0), last, rank, world_size, micro_steps)
+        return (last - 1 - first) * micro_steps + sum(1 for _ in ends)
     place = plan._walk.place(last - 1)
     if plan.tail != "keep" or place.real == place.batch_size:
         return (last - first) * micro_steps

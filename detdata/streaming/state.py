@@ -33,7 +33,7 @@ class SavedStream:
     """A state, checked. counted: rank, world size, rows seen and kept by a filter that leaves batches short."""
 
     kind: Kind
-    loader: Saved
+    loader: Saved[Plan]
     filtered: bool
     counted: tuple[int, int, int, int] | None
     lanes: int
@@ -252,7 +252,7 @@ def _grows(saved: SavedStream, settings: Settings) -> bool:
     return progress.consumed_samples <= was.order.size and progress.epoch <= 1 and not was.skips
 
 
-def _grown(saved: Saved, settings: Settings) -> Plan:
+def _grown(saved: Saved[Plan], settings: Settings) -> Plan:
     """Return the saved plan over the longer sequence: what was consumed stays, a short last batch included."""
     step, consumed = saved.progress.global_step, saved.progress.consumed_samples
     plan = replace(saved.plan, order=settings.plan.order)

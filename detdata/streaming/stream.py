@@ -137,7 +137,7 @@ class Stream(IterableDataset[Any]):
             )
         epoch = self.plan.epoch(self._place().step)
         first, last = self.plan.first_step(epoch), self.plan.first_step(epoch + 1)
-        return count_parts(self.plan, first, last, settings.topology.rank, 1)
+        return count_parts(self.plan, first, last, settings.topology.rank, settings.topology.world_size, 1)
 
     # --- iterating ----------------------------------------------------------------------------------------------------
 

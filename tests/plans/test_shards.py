@@ -59,7 +59,7 @@ def test_the_parts_of_a_stretch_of_one_epoch_are_counted_right(history, epoch, w
     last = data.draw(st.integers(first, end))
     for rank in range(world_size):
         found = sum(1 for _ in parts(plan, (first, 0), last, rank, world_size, micro_steps))
-        assert count_parts(plan, first, last, rank, micro_steps) == found
+        assert count_parts(plan, first, last, rank, world_size, micro_steps) == found
 
 
 def test_long_runs_of_parts_cross_the_chunks():
@@ -95,4 +95,4 @@ def test_no_steps_have_no_parts():
     plan = Plan(Sequential(100), 4)
 
     assert list(parts(plan, (3, 0), 3, 0, 2, 1)) == []
-    assert count_parts(plan, 3, 3, 0, 1) == 0
+    assert count_parts(plan, 3, 3, 0, 1, 1) == 0

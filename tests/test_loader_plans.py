@@ -1,0 +1,111 @@
+"""Loader and BatchSampler over plans of unequal batches: every rank, worker count and resume gives the same parts."""
+
+import json
+
+import numpy as np
+import pytest
+from torch.utils.data import DataLoader
+
+from detdata import BatchSampler, Loader, Topology
+from detdata.errors import StateMismatch
+from detdata.plans.bucket_plan import BucketPlan
+
+LENGTHS = np.random.default_rng(7).integers(1, 60, 150)
+
+
+class Rows:
+    def __len__(self):
+        return LENGTHS.size
+
+    def __getitem__(self, id):
+        return id
+
+
+def plan(size=4, **how):
+    return BucketPlan(LENGTHS, size, seed=3, **how)
+
+
+def parts(plan, first, last, rank=0, ranks=1, micro_steps=1):
+    found = []
+    for step in range(first, last):
+        for micro in range(micro_steps):
+            part = plan.shard(step, rank, ranks, micro, micro_steps)
+            if part.ids.size:
+                found.append(part.ids.tolist())
+    return found
+
+
+def tokens(**how):
+    return BucketPlan(LENGTHS, max_tokens=400, divisor=4, seed=3, **how)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("made", [plan, lambda: plan(tail="keep"), lambda: plan(tail="pad"), tokens])
+def test_a_loader_gives_the_parts_of_each_rank(made, workers):
+    bucketed = made()
+    for rank in range(2):
+        loader = Loader(Rows(), bucketed, Topology(rank, 2), num_workers=workers, collate_fn=list)
+        for epoch in range(2):
+            first, last = bucketed.first_step(epoch), bucketed.first_step(epoch + 1)
+            wanted = parts(bucketed, first, last, rank, 2)
+            assert len(loader) == loader.remaining == len(wanted)
+            assert [list(map(int, batch)) for batch in loader] == wanted
+
+
+@pytest.mark.parametrize("made", [plan, tokens])
+def test_a_state_goes_on_with_other_ranks_micro_steps_and_workers(made):
+    bucketed = made(tail="keep")
+    loader = Loader(Rows(), bucketed, Topology(1, 2), collate_fn=list)
+    given = iter(loader)
+    for _ in range(9):
+        next(given)
+    assert loader.batch.width == bucketed.batch(8).width
+    state = json.loads(json.dumps(loader.state_dict()))
+    last = bucketed.first_step(1)
+    for ranks, micro_steps, workers in ((1, 1, 0), (1, 2, 1), (4, 1, 0), (2, 2, 0)):
+        again = Loader(
+            Rows(), made(tail="keep"), Topology(0, ranks), micro_steps=micro_steps, num_workers=workers, collate_fn=list
+        )
+        again.load_state_dict(state)
+        assert [list(map(int, batch)) for batch in again] == parts(bucketed, 9, last, 0, ranks, micro_steps)
+
+
+def test_another_batch_size_goes_on_with_the_unseen_rest():
+    bucketed = plan(tail="keep")
+    loader = Loader(Rows(), bucketed, Topology(), collate_fn=list)
+    seen = [id for batch, _ in zip(loader, range(9), strict=False) for id in map(int, batch)][: 9 * 4]
+    loader.resume(36)
+    again = Loader(Rows(), plan(10, tail="keep"), Topology(), collate_fn=list)
+    again.load_state_dict(loader.state_dict())
+    rest = [id for batch in again for id in map(int, batch)]
+    assert sorted(seen + rest) == list(range(LENGTHS.size))
+    third = Loader(Rows(), bucketed.resized(9, 10), Topology(), collate_fn=list)
+    third.load_state_dict(loader.state_dict())
+    assert [id for batch in third for id in map(int, batch)] == rest
+
+
+def test_a_state_of_another_plan_is_refused_by_field():
+    state = Loader(Rows(), plan(), Topology()).state_dict()
+    for other, field in (
+        (BucketPlan(LENGTHS, 4, seed=4), "seed"),
+        (plan(tail="keep"), "tail"),
+        (plan(num_buckets=3), "bounds"),
+        (BucketPlan(LENGTHS + 1, 4, seed=3), "lengths"),
+    ):
+        loader = Loader(Rows(), other, Topology())
+        assert field in [name for name, _, _ in loader.check_state(state)]
+        with pytest.raises(StateMismatch, match=field):
+            loader.load_state_dict(state)
+
+
+def test_a_batch_sampler_serves_a_plain_dataloader_with_workers():
+    bucketed = tokens(tail="keep")
+    sampler = BatchSampler(bucketed, Topology(1, 2), start_step=3)
+    for epoch, first in ((0, 3), (1, bucketed.first_step(1))):
+        found = [batch.tolist() for batch in DataLoader(Rows(), batch_sampler=sampler, num_workers=2)]
+        assert found == parts(bucketed, first, bucketed.first_step(epoch + 1), 1, 2)
+
+
+def test_a_world_size_that_does_not_divide_is_refused_at_once():
+    with pytest.raises(ValueError, match="batch_size 4 is not divisible by world_size 3"):
+        Loader(Rows(), plan(), Topology(0, 3))
