@@ -24,6 +24,7 @@ from checkpoint_cases import CASES as CHECKPOINT_CASES
 from corpus_cases import corpus_first, corpus_index, corpus_state, corpus_take, corpus_write
 from corpus_loading import corpus_pass
 from hash_cases import CASES as HASH_CASES
+from plan_cases import CASES as PLAN_CASES
 
 BATCH = 512  # samples of one rank
 RANK = 3
@@ -287,7 +288,7 @@ def load(side):
 
 
 OWN_CASES = {"start": start, "epoch": epoch, "take": take, "loader": loader}
-CASES = {**OWN_CASES, **CORPUS_CASES, **HASH_CASES, **CHECKPOINT_CASES}
+CASES = {**OWN_CASES, **CORPUS_CASES, **HASH_CASES, **CHECKPOINT_CASES, **PLAN_CASES}
 
 if __name__ == "__main__":
     name, arguments = sys.argv[1], json.loads(sys.argv[2])

@@ -74,6 +74,9 @@ class Setting:
     hash_rows: int = 180_000  # of a table
     checkpoint: tuple[int, int] = (768, 12)  # width and layers of the model
     corpus_rows: int = 1_000_000
+    plan_lengths: int = 200_000  # whose padding is compared
+    plan_samples: int = 10**6  # of the plans whose steps are timed
+    plan_build: int = 10**7
 
     @staticmethod
     def of(repeat, *, full):
@@ -96,6 +99,9 @@ class Setting:
             hash_rows=2000,
             checkpoint=(32, 2),
             corpus_rows=2000,
+            plan_lengths=3000,
+            plan_samples=30_000,
+            plan_build=30_000,
         )
 
 

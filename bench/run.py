@@ -26,14 +26,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from checkpoint_rows import GROUPS as CHECKPOINT_GROUPS
 from corpus_rows import GROUPS as CORPUS_GROUPS
 from hash_rows import GROUPS as HASH_GROUPS
+from plan_rows import GROUPS as PLAN_GROUPS
 from rows import GROUPS as LOADER_GROUPS
 from rows import Row, Setting
 from table import console, markdown
 
-GROUPS = {**LOADER_GROUPS, **HASH_GROUPS, **CHECKPOINT_GROUPS, **CORPUS_GROUPS}
+GROUPS = {**LOADER_GROUPS, **HASH_GROUPS, **CHECKPOINT_GROUPS, **CORPUS_GROUPS, **PLAN_GROUPS}
 PACKAGES = (
     *("detdata", "torch", "numpy", "torchdata", "grain", "xxhash", "pyarrow", "accelerate", "lightning"),
-    *("datasets", "mosaicml-streaming", "litdata", "webdataset"),
+    *("datasets", "mosaicml-streaming", "litdata", "webdataset", "transformers", "lhotse"),
 )
 HERE = Path(__file__).resolve().parent
 DOCS = HERE.parent / "docs" / "benchmarks.md"

@@ -13,6 +13,7 @@ HEADINGS = {
     "rows": "Versions of tables: CPU time of one core",
     "checkpoint": "Checkpoints: wall time, page cache warm",
     "corpus": "Corpora: rows from any offset, and whole passes by two workers",
+    "plans": "Plans: padding, CPU time of a step, building, resume",
 }
 
 

@@ -43,10 +43,24 @@ if TYPE_CHECKING:  # what type checkers and editors see; `_HOME` below does the 
     )
     from detdata.keys import derive_seed, sample_rng
     from detdata.loader import Loader
-    from detdata.orders import BlockShuffle, Concat, Order, Sequential, Shuffle, Subset, TorchShuffle
-    from detdata.plans import Batch, Plan
+    from detdata.orders import (
+        BlockShuffle,
+        Concat,
+        GroupShuffle,
+        Mixture,
+        Order,
+        Sequential,
+        Shuffle,
+        Subset,
+        TorchShuffle,
+        Weighted,
+        class_balanced,
+        split,
+        split_of,
+    )
+    from detdata.plans import Batch, BucketPlan, PackPlan, Plan, from_spec, per_source
     from detdata.progress import Progress
-    from detdata.records import from_spec, register_format
+    from detdata.records import register_format
     from detdata.samplers import BatchSampler, DistributedSampler
     from detdata.seeding import current_sample, worker_init_fn
     from detdata.streaming import Resumable, Resumption, Stream, StreamBatch, StreamPosition
@@ -67,6 +81,7 @@ __all__ = [
     "Batch",
     "BatchSampler",
     "BlockShuffle",
+    "BucketPlan",
     "CheckpointBroken",
     "CheckpointMismatch",
     "CheckpointNotSaved",
@@ -82,12 +97,15 @@ __all__ = [
     "DetdataError",
     "Difference",
     "DistributedSampler",
+    "GroupShuffle",
     "HashProgress",
     "IndexProgress",
     "Indexed",
     "Loader",
     "Manifest",
+    "Mixture",
     "Order",
+    "PackPlan",
     "Plan",
     "Preempted",
     "Progress",
@@ -106,6 +124,8 @@ __all__ = [
     "Topology",
     "TorchShuffle",
     "UnknownFormat",
+    "Weighted",
+    "class_balanced",
     "convert_corpus",
     "current_sample",
     "derive_seed",
@@ -116,9 +136,12 @@ __all__ = [
     "list_checkpoints",
     "merge_manifests",
     "open_corpus",
+    "per_source",
     "register_corpus_format",
     "register_format",
     "sample_rng",
+    "split",
+    "split_of",
     "verify_checkpoint",
     "worker_init_fn",
 ]
@@ -127,6 +150,7 @@ _HOME = {
     "Batch": "detdata.plans",
     "BatchSampler": "detdata.samplers",
     "BlockShuffle": "detdata.orders",
+    "BucketPlan": "detdata.plans",
     "CheckpointBroken": "detdata.errors",
     "CheckpointMismatch": "detdata.errors",
     "CheckpointNotSaved": "detdata.checkpoint",
@@ -142,12 +166,15 @@ _HOME = {
     "DetdataError": "detdata.errors",
     "Difference": "detdata.errors",
     "DistributedSampler": "detdata.samplers",
+    "GroupShuffle": "detdata.orders",
     "HashProgress": "detdata.versions",
     "IndexProgress": "detdata.corpora",
     "Indexed": "detdata.corpora",
     "Loader": "detdata.loader",
     "Manifest": "detdata.versions",
+    "Mixture": "detdata.orders",
     "Order": "detdata.orders",
+    "PackPlan": "detdata.plans",
     "Plan": "detdata.plans",
     "Preempted": "detdata.checkpoint",
     "Progress": "detdata.progress",
@@ -166,19 +193,24 @@ _HOME = {
     "Topology": "detdata.topology",
     "TorchShuffle": "detdata.orders",
     "UnknownFormat": "detdata.errors",
+    "Weighted": "detdata.orders",
+    "class_balanced": "detdata.orders",
     "convert_corpus": "detdata.corpora",
     "current_sample": "detdata.seeding",
     "derive_seed": "detdata.keys",
     "diff_checkpoints": "detdata.checkpoint",
-    "from_spec": "detdata.records",
+    "from_spec": "detdata.plans",
     "hash_dataset": "detdata.versions",
     "index_corpus": "detdata.corpora",
     "list_checkpoints": "detdata.checkpoint",
     "merge_manifests": "detdata.versions",
     "open_corpus": "detdata.corpora",
+    "per_source": "detdata.plans",
     "register_corpus_format": "detdata.corpora",
     "register_format": "detdata.records",
     "sample_rng": "detdata.keys",
+    "split": "detdata.orders",
+    "split_of": "detdata.orders",
     "verify_checkpoint": "detdata.checkpoint",
     "worker_init_fn": "detdata.seeding",
 }

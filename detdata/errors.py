@@ -5,6 +5,7 @@
     ├── StateMismatch (ValueError)       saved loader or sampler state belongs to another plan
     ├── CheckpointMismatch (ValueError)  a checkpoint belongs to another run set-up; lists every difference
     ├── CheckpointBroken (OSError)       checkpoints exist, and none of them is whole
+    ├── NoInverse (NotImplementedError)  the position of a sample in an order where it has no one position
     └── MissingExtra (ImportError)       an optional package that is needed for what was asked
 
 Wrong arguments raise plain `TypeError`, `ValueError` or `IndexError` (by way of the subclasses below, which are also

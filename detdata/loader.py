@@ -23,6 +23,7 @@ from detdata.look_ahead import LookAhead, look_ahead
 from detdata.orders.tables import TableMissing
 from detdata.plans import Batch
 from detdata.plans.batch import check_division
+from detdata.plans.per_source import per_source_if_any
 from detdata.plans.plan import MAX_STEP
 from detdata.plans.protocol import AnyPlan
 from detdata.plans.shards import count_parts, parts
@@ -119,7 +120,9 @@ class Loader:
     def progress(self) -> Progress:
         """Where training stands: counts a batch from the moment the loop has it. Readable at any time."""
         step = self._step
-        return Progress(step, self.plan.epoch(step), self.plan.consumed(step), self._micro)
+        return Progress(
+            step, self.plan.epoch(step), self.plan.consumed(step), self._micro, per_source_if_any(self.plan, step)
+        )
 
     @property
     def batch(self) -> Batch | None:

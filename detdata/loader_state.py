@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from detdata.checks import as_int, as_seed, brief
 from detdata.errors import ArgumentTypeError, UnknownFormat
+from detdata.orders.mixture import Mixture
 from detdata.orders.tables import rebuild
 from detdata.plans import Plan
 from detdata.plans.protocol import AnyPlan
@@ -73,7 +75,7 @@ def compare(
     saved: Saved[Any], plan: AnyPlan, seed: int, randomness: str, dataset_version: str | None
 ) -> list[tuple[str, str, str]]:
     """Return (field, saved, found) of everything that keeps a state from going on under the present plan."""
-    found = _compare_plans(saved.plan, plan)
+    found = _compare_plans(saved.plan, plan, saved.progress.global_step)
     for field, was, now in (
         ("randomness", saved.randomness, randomness),
         ("seed", str(saved.seed), str(seed)),
@@ -87,10 +89,20 @@ def compare(
     return found
 
 
-def _compare_plans(saved: AnyPlan, plan: AnyPlan) -> list[tuple[str, str, str]]:
+def _goes_on(saved: Plan, plan: Plan, step: int) -> bool:
+    """Whether what two orders gave before a step is the same: a mixture may have other weights from there on."""
+    if saved.order == plan.order:
+        return True
+    if not isinstance(saved.order, Mixture) or not isinstance(plan.order, Mixture):
+        return False
+    place = saved._walk.place(step)
+    return plan.order.agrees(saved.order, saved._epochs.position(place.epoch, place.q), place.epoch)
+
+
+def _compare_plans(saved: AnyPlan, plan: AnyPlan, step: int) -> list[tuple[str, str, str]]:
     """Return what differs between two plans beside sizes of batches, and what was changed on the way."""
     if isinstance(saved, Plan) and isinstance(plan, Plan):
-        found = _compare_orders(saved.order.spec(), plan.order.spec())
+        found = [] if _goes_on(saved, plan, step) else _compare_orders(saved.order.spec(), plan.order.spec())
         return found if saved.tail == plan.tail else [*found, ("tail", saved.tail, plan.tail)]
     was, now = saved.spec(), plan.spec()
     if was["format"] != now["format"]:
@@ -116,12 +128,15 @@ def compare_step(saved: Saved[Any], plan: AnyPlan) -> list[tuple[str, str, str]]
 
 def continued(saved: Saved[_P], plan: _P) -> _P:
     """Return the plan to go on with: the saved one up to the saved step, then as the present one says."""
-    if changed(plan) or plan == saved.plan or not hasattr(plan, "resized"):
+    was = saved.plan
+    if isinstance(was, Plan) and isinstance(plan, Plan) and was.order != plan.order:
+        was = replace(was, order=plan.order)  # a mixture with other weights from here on: `compare` has seen to that
+    if changed(plan) or plan == was or not hasattr(plan, "resized"):
         return plan  # its past is the saved one's: `compare` has seen to that
     # A plan made from its arguments alone: what was changed on the way is in the state, the size from here on is not.
     tokens = getattr(plan, "max_tokens", None)
     size = {"batch_size": plan.batch_size} if tokens is None else {"max_tokens": tokens}  # type: ignore[attr-defined]
-    return saved.plan.resized(saved.progress.global_step, **size)  # type: ignore[attr-defined, no-any-return]
+    return was.resized(saved.progress.global_step, **size)  # type: ignore[attr-defined, no-any-return]
 
 
 def seed_of(plan: AnyPlan) -> int:

@@ -27,7 +27,7 @@ def bench(*arguments):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("group", ["start", "resume", "epoch", "loader", "hash", "rows", "checkpoint", "corpus"])
+@pytest.mark.parametrize("group", ["start", "resume", "epoch", "loader", "hash", "rows", "checkpoint", "corpus", "plans"])
 def test_every_case_of_a_group_runs(group):
     done = bench("--smoke", "--only", group)
 
@@ -53,6 +53,6 @@ def test_a_row_over_its_budget_fails_the_check_and_is_named(tmp_path):
 
 def test_every_budget_is_a_positive_limit_of_a_known_kind():
     for row, limits in budgets().items():
-        assert re.fullmatch(r"(start|resume|epoch|loader|hash|rows|checkpoint|corpus)/\S+", row)
+        assert re.fullmatch(r"(start|resume|epoch|loader|hash|rows|checkpoint|corpus|plans)/\S+", row)
         assert {"ratio", "value"} >= set(limits) != set()
         assert all(limit > 0 for limit in limits.values())

@@ -21,6 +21,7 @@ LAYERS = [
     ("permutation",),
     ("orders",),
     ("plans",),
+    ("packing",),
     ("look_ahead",),
     ("topology",),
     ("rows",),

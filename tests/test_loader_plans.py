@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from torch.utils.data import DataLoader
 
-from detdata import BatchSampler, Loader, Topology
+from detdata import BatchSampler, Loader, Mixture, Plan, Shuffle, Topology
 from detdata.errors import StateMismatch
 from detdata.plans.bucket_plan import BucketPlan
 
@@ -109,3 +109,33 @@ def test_a_batch_sampler_serves_a_plain_dataloader_with_workers():
 def test_a_world_size_that_does_not_divide_is_refused_at_once():
     with pytest.raises(ValueError, match="batch_size 4 is not divisible by world_size 3"):
         Loader(Rows(), plan(), Topology(0, 3))
+
+
+def mixture(**how):
+    sources = {"a": Shuffle(40, 1), "b": Shuffle(90, 2)}
+    return Mixture(sources, {"a": 1, "b": 1}, seed=5, size=1000, **how)
+
+
+@pytest.mark.parametrize("size", [8, 20])
+def test_other_weights_from_the_saved_step_on_are_taken_and_the_past_stays(size):
+    first = mixture()
+    loader = Loader(range(130), Plan(first, 8), Topology(), collate_fn=list)
+    for _ in zip(loader, range(5), strict=False):
+        pass
+    loader.resume(40)
+    state = json.loads(json.dumps(loader.state_dict()))
+    assert state["progress"]["per_source"] == first.counts(40)
+    changed = first.reweighted(40, {"a": 3, "b": 1})
+    again = Loader(range(130), Plan(changed, size), Topology(), collate_fn=list)
+    again.load_state_dict(state)
+    assert again.plan.batch(5).ids.tolist() == changed.take(range(40, 40 + size)).tolist()
+    assert again.plan.digest(0, 5) == loader.plan.digest(0, 5)
+    assert again.progress.per_source == first.counts(40)
+
+
+def test_other_weights_in_the_past_are_refused():
+    loader = Loader(range(130), Plan(mixture(), 8), Topology())
+    loader.resume(40)
+    for other in (mixture().reweighted(39, {"a": 3}), mixture().reweighted(0, {"a": 3})):
+        with pytest.raises(StateMismatch, match="order"):
+            Loader(range(130), Plan(other, 8), Topology()).load_state_dict(loader.state_dict())

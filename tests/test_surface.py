@@ -11,9 +11,10 @@ import detdata
 
 NAMES = {
     # orders
-    "BlockShuffle", "Concat", "Order", "Sequential", "Shuffle", "Subset", "TorchShuffle",
+    "BlockShuffle", "Concat", "GroupShuffle", "Mixture", "Order", "Sequential", "Shuffle", "Subset", "TorchShuffle",
+    "Weighted", "class_balanced", "split", "split_of",
     # plans
-    "Batch", "Plan", "from_spec", "register_format",
+    "Batch", "BucketPlan", "PackPlan", "Plan", "from_spec", "per_source", "register_format",
     # keys
     "derive_seed", "sample_rng",
     # torch side
@@ -63,6 +64,13 @@ COMMANDS = {
     "detdata ckpt show": {"--help", "--json", "--quiet", "--tensors", "-h", "-q", "PATH"},
     "detdata ckpt verify": {"--help", "--json", "--quiet", "-h", "-q", "PATHS"},
     "detdata ckpt diff": {"--help", "--json", "--quiet", "-h", "-q", "A", "B"},
+    "detdata plan": {"--help", "-h"},
+    "detdata plan show": {
+        "--all", "--help", "--json", "--micro-step", "--micro-steps", "--quiet", "--rank", "--step", "--steps",
+        "--table", "--world-size", "-h", "-q", "SPEC",
+    },
+    "detdata plan when": {"--epoch", "--help", "--json", "--quiet", "--table", "-h", "-q", "IDS", "SPEC"},
+    "detdata plan digest": {"--help", "--json", "--quiet", "--table", "-h", "-q", "FIRST", "LAST", "SPEC"},
     "detdata demo": {"--corpus", "--fault", "--help", "--json", "--kill-step", "--out", "--seed", "--small", "-h"},
 }  # fmt: skip
 

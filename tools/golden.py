@@ -26,8 +26,20 @@ import xxhash  # noqa: E402
 
 import detdata  # noqa: E402
 from detdata.keys import fold  # noqa: E402
+from detdata.orders.deal import Deal  # noqa: E402
+from detdata.orders.groups import GroupShuffle  # noqa: E402
+from detdata.orders.mixture import Mixture  # noqa: E402
+from detdata.orders.split import split  # noqa: E402
+from detdata.orders.weighted import Weighted, class_balanced  # noqa: E402
+from detdata.plans.bucket_plan import BucketPlan  # noqa: E402
+from detdata.plans.pack_plan import PackPlan  # noqa: E402
+from detdata.plans.phases import Phases  # noqa: E402
+from detdata.plans.plan_mixture import PlanMixture  # noqa: E402
+from detdata.plans.ramps import linear_ramp, ramped  # noqa: E402
+from detdata.plans.views import EveryEpoch  # noqa: E402
 
 FOLDER = ROOT / "tests" / "golden"
+DEALS = (([5], 0), ([3, 1], 1), ([20, 0, 13, 7], 2), ([1, 1000], 3), ([2**30, 2**29, 2**29], 2**64 - 1))
 
 SIZES = (1, 2, 7, 1000, 2**16 - 1, 2**16, 2**16 + 1, 10**6 + 3, 2**32 + 5, 10**12)
 SEEDS = (0, 1, 2**63 - 1)
@@ -73,6 +85,93 @@ def block_shuffle(epoch: int) -> list[int]:
     return [int(id) for id in order.take(range(order.size), epoch=epoch)]
 
 
+def deal(counts: list[int], key: int) -> dict[str, Any]:
+    """Return the first labels of a deal, and what comes before its middle and where its last draws are."""
+    made = Deal(counts, key)
+    edge = np.arange(min(made.size, 64), dtype=np.int64)
+    used = np.flatnonzero(counts)
+    return {
+        "labels": made.draw(edge).label.tolist(),
+        "before": made.before(np.array([made.size // 2, made.size]))[0].tolist(),
+        "last": made.find(used, np.array(counts, dtype=np.int64)[used] - 1).tolist(),
+    }
+
+
+def mixtures() -> dict[str, Callable[[], Any]]:
+    """Return makers of the mixtures whose ids, counts and specs are recorded."""
+    two = {"web": detdata.Shuffle(10**6, seed=1), "code": detdata.Shuffle(300, seed=2)}
+    three = {**two, "math": detdata.Shuffle(40, seed=3)}
+    even = Mixture(two, {"web": 3, "code": 1}, seed=7, size=1000)
+    made: dict[str, Callable[[], Any]] = {
+        "size": lambda: even,
+        "floats": lambda: Mixture(two, {"web": 0.9999, "code": 0.0001}, seed=7, size=10**6),
+        "reweighted": lambda: even.reweighted(
+            1300, {"web": 1, "math": 0.5}, add={"math": three["math"]}, limits={"math": 2}
+        ),
+        "limits": lambda: Mixture(three, dict.fromkeys(three, 1), 1, size=1000, limits={"code": 1, "math": 2}),
+        "nested": lambda: Mixture({"even": even, "math": three["math"]}, {"even": 9, "math": 1}, size=500),
+    }
+    for stop in ("first", "all", "all_once"):
+        made[stop] = partial(
+            lambda stop: Mixture({**three, "web": detdata.Shuffle(999)}, {"web": 4, "code": 2, "math": 1}, stop=stop),
+            stop,
+        )
+    return made
+
+
+def mixture(make: Callable[[], Any]) -> dict[str, Any]:
+    """Return the digests of the first epochs of a mixture, and its counts at the end of the second."""
+    order = make()
+    ids = [order.take(np.arange(order.size), epoch=epoch) for epoch in range(2)]
+    return {
+        "size": order.size,
+        "first": ids[0][:EDGE].tolist(),
+        "xxh3_128": [xxhash.xxh3_128_hexdigest(one.astype("<i8").tobytes()) for one in ids],
+        "counts": list(order.counts(order.size, 1).values()),
+    }
+
+
+def whole(order: detdata.Order, epoch: int) -> dict[str, Any]:
+    """Return the spec of an order, the first ids of an epoch, and the digest of them all."""
+    ids = order.take(np.arange(order.size, dtype=np.int64), epoch)
+    digest = xxhash.xxh3_128_hexdigest(ids.astype("<i8").tobytes())
+    return {"spec": order.spec(), "first": ids[:EDGE].tolist(), "xxh3_128": digest}
+
+
+def schedules() -> dict[str, Callable[[], Any]]:
+    """Return makers of the plans made of other plans whose batches and specs are recorded."""
+    lengths = np.arange(2000) ** 2 % 701 + 1
+    plain = detdata.Plan(detdata.Shuffle(2000, seed=1), 64, "carry")
+    bucket = BucketPlan(lengths, max_tokens=6000, num_buckets=6, seed=2)
+    clipped = BucketPlan(lengths, max_tokens=6000, max_length=128, oversized="clip", seed=3)
+    pack = PackPlan(lengths, 512, 8, seed=4)
+    mixture = PlanMixture({"a": plain, "b": bucket}, {"a": 0.7, "b": 0.3}, seed=5, size=100)
+    return {
+        "ramp": lambda: ramped(plain, linear_ramp(64, 512, 300, 64)),
+        "ramp of tokens": lambda: ramped(bucket, {100: 12000, 200: 24000}),
+        "phases": lambda: Phases([(clipped, 150), (plain, 7, 100), (bucket, None)]),
+        "every epoch": lambda: EveryEpoch(bucket, 50),
+        "plan mixture": lambda: mixture.reweighted(300, {"a": 0.1}),
+        "packed": lambda: PlanMixture({"a": pack, "b": Phases([(pack, 9), (pack, 5, None)])}, {"a": 1, "b": 2}, size=9),
+    }
+
+
+def draws() -> dict[str, Callable[[], detdata.Order]]:
+    """Return makers of weighted draws, group batches and parts of a split, all of 10,000 samples."""
+    ids = np.arange(10_000)
+    return {
+        "weighted/squares": lambda: Weighted(ids**2, seed=3),
+        "weighted/fractions": lambda: Weighted(1 / (ids + 1), seed=3, size=5000),
+        "weighted/balanced": lambda: class_balanced(ids**2 % 37, seed=3),
+        "weighted/balanced,power=0.3": lambda: class_balanced(ids**2 % 37, seed=3, power=0.3),
+        "group_shuffle/classes": lambda: GroupShuffle(ids**2 % 37, 8, 4, seed=3),
+        "group_shuffle/pairs": lambda: GroupShuffle(ids // 2, 64, 2, seed=3),
+        "group_shuffle/apart": lambda: GroupShuffle(ids**2 % 1000, 100, 1, seed=3, ids=ids[ids % 3 > 0]),
+        "split/train": lambda: split(detdata.Shuffle(10_000, seed=3), {"train": 0.9, "rest": 0.1}, seed=3)["train"],
+        "split/rest": lambda: split(10_000, {"train": 0.9, "rest": 0.1}, seed=3)["rest"],
+    }
+
+
 def plans() -> dict[str, Callable[[], Any]]:
     """Return makers of the plans whose digests and specs are recorded."""
     order = partial(detdata.Shuffle, 1000, seed=7)
@@ -82,6 +181,20 @@ def plans() -> dict[str, Callable[[], Any]]:
     }
     made["resized"] = lambda: detdata.Plan(order(), 64).resized(10, 96)
     made["skipping"] = lambda: detdata.Plan(order(), 64).skipping(5, 8)
+    return made
+
+
+def packed() -> dict[str, Callable[[], detdata.PackPlan]]:
+    """Return makers of the packed plans whose digests and specs are recorded."""
+    lengths = [id * 37 % 101 for id in range(5000)]
+    pack = partial(detdata.PackPlan, lengths, 64, 16, 3)
+    made: dict[str, Callable[[], detdata.PackPlan]] = {
+        f"{method},{tail}": partial(pack, method, tail)
+        for method in ("concat", "best_fit")
+        for tail in ("drop", "pad", "keep", "carry")
+    }
+    made["relengthened"] = lambda: pack().relengthened(5, 100, 12).resized(9, 8).relengthened(15, 512, 3)
+    made["skipping"] = lambda: pack().relengthened(5, 100).skipping(3, 9)
     return made
 
 
@@ -102,6 +215,21 @@ def cases() -> dict[str, Callable[[], Any]]:
         )
     for epoch in (0, 1):
         table[f"block_shuffle/epoch={epoch}"] = partial(block_shuffle, epoch)
+    for counts, key in DEALS:
+        table[f"deal/counts={','.join(map(str, counts))},key={key}"] = partial(deal, counts, key)
+    for name, make in mixtures().items():
+        table[f"mixture/{name}"] = partial(mixture, make)
+        table[f"mixture/spec,{name}"] = partial(lambda make: make().spec(), make)
+    for name, made in draws().items():
+        for epoch in (0, 1):
+            table[f"{name},epoch={epoch}"] = partial(lambda made, epoch: whole(made(), epoch), made, epoch)
+    for name, build in packed().items():
+        table[f"pack_plan/digest,{name}"] = partial(lambda build: build().digest(0, 40), build)
+        table[f"pack_plan/late,{name}"] = partial(lambda build: build().digest(10**9, 10**9 + 2), build)
+        table[f"pack_plan/spec,{name}"] = partial(lambda build: build().spec(), build)
+    for name, make in schedules().items():
+        table[f"schedules/digest,{name}"] = partial(lambda make: make().digest(0, 600), make)
+        table[f"schedules/spec,{name}"] = partial(lambda make: make().spec(), make)
     for name, make in plans().items():
         table[f"plan/digest,{name}"] = partial(lambda make: make().digest(0, 40), make)
         table[f"plan/spec,{name}"] = partial(lambda make: make().spec(), make)

@@ -15,6 +15,7 @@ from detdata.cli.corpora import convert, index
 from detdata.cli.dataset import diff, hash_, merge, verify
 from detdata.cli.demo import demo
 from detdata.cli.output import take_any_text
+from detdata.cli.plans import plan
 
 
 class _Commands(click.Group):
@@ -43,5 +44,5 @@ def main() -> None:
     """Exact data order for training: a resumed run is bit for bit the run that was never interrupted."""
 
 
-for command in (hash_, verify, diff, merge, index, convert, ckpt, demo):
+for command in (hash_, verify, diff, merge, index, convert, ckpt, plan, demo):
     main.add_command(command)

@@ -8,6 +8,7 @@ things: `size`, `id_bound`, `spec()` and the two mappings `_take` and `_find`, w
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, overload
 
 import numpy as np
@@ -59,6 +60,10 @@ class Order(ABC):
         """Tables that the spec names by their digest, its own and those of the orders in it."""
         return {}
 
+    def _uses_each_once(self) -> bool:
+        """Whether every epoch uses each id once: else some may come more often, or not at all."""
+        return True
+
     def _take_run(self, first: int, count: int, epoch: int) -> Int64Array:
         """Ids at positions first, first + 1 …, checked likewise: int64[count]. An order may know a faster way."""
         return self._take(np.arange(first, first + count, dtype=np.int64), epoch)
@@ -88,9 +93,9 @@ class Order(ABC):
     def find(self, ids: Any, epoch: int = 0) -> Any:
         """Return the positions at which `ids` come in an epoch: the inverse of `take`.
 
-        ids: an integer or integers of any shape. Returns int64 in the same shape; of an id that comes several times,
-        as in a `Mixture`, the first position. Raises IndexError for an id that the order, or this epoch of it, does not
-        have, TypeError for anything but integers.
+        ids: an integer or integers of any shape. Returns int64 in the same shape; of an id that comes several times one
+        of its positions, of a `Mixture` itself the first. Raises IndexError for an id that the order, or this epoch of
+        it, does not have, TypeError for anything but integers.
 
         >>> import detdata
         >>> order = detdata.Shuffle(10**12, seed=1)
@@ -127,6 +132,24 @@ class Order(ABC):
     def __repr__(self) -> str:
         text = canonical_json(self.spec()).decode()
         return f"<{type(self).__name__} of {self.size} samples: {text if len(text) <= 200 else text[:197] + '...'}>"
+
+
+def kept_unused(found: Int64Array, then: Callable[[Int64Array], Int64Array]) -> Int64Array:
+    """Return `then(found)`, but -1 where `found` is: what an inner order doesn't use, the outer one doesn't either."""
+    unused = found < 0
+    if not unused.any():
+        return then(found)
+    return np.asarray(np.where(unused, -1, then(np.where(unused, 0, found))), dtype=np.int64)
+
+
+def as_each_once(order: Order, what: str) -> Order:
+    """Return `order` if every epoch of it uses each id once. Raises TypeError."""
+    if not order._uses_each_once():
+        raise ArgumentTypeError(
+            f"{what} is of an order that uses each id once an epoch, and a {type(order).__name__} doesn't; take the "
+            "ids from what it is made of (the sources, weights or labels)"
+        )
+    return order
 
 
 def as_order(value: object, name: str) -> Order:

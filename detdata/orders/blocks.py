@@ -20,7 +20,7 @@ from detdata.arrays import Int64Array, as_int64
 from detdata.checks import MAX_SIZE, as_int, as_seed
 from detdata.errors import ArgumentTypeError, ArgumentValueError
 from detdata.keys import fold
-from detdata.orders.base import Order, as_order
+from detdata.orders.base import Order, as_order, kept_unused
 from detdata.orders.compose import Concat, read_runs
 from detdata.orders.shuffle import Sequential
 from detdata.orders.tables import Tables
@@ -110,8 +110,13 @@ class BlockShuffle(Order):
         return self._inner._take(rows, epoch)
 
     def _find(self, ids: Int64Array, epoch: int) -> Int64Array:
+        return kept_unused(self._inner._find(ids, epoch), lambda rows: self._positions(rows, epoch))
+
+    def _uses_each_once(self) -> bool:
+        return self._inner._uses_each_once()
+
+    def _positions(self, rows: Int64Array, epoch: int) -> Int64Array:
         layout = self._layout(epoch)
-        rows = self._inner._find(ids, epoch)
         block = np.searchsorted(self._edges, rows, side="right") - 1
         at = unpermute(block.astype(np.int64), self._edges.size - 1, self._key("blocks", epoch))
         places = layout.starts[at] + (rows - self._edges[block])

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from detdata.arrays import Int64Array, as_int64
 from detdata.checks import MAX_SIZE
 from detdata.errors import ArgumentTypeError, ArgumentValueError, OutOfRange
-from detdata.orders.base import Order, as_order
+from detdata.orders.base import Order, as_each_once, as_order
 from detdata.orders.tables import Tables
 from detdata.records import Spec, from_spec, register_format
 
@@ -36,7 +36,7 @@ class Subset(Order):
     __slots__ = ("_ids", "_inner", "_known")
 
     def __init__(self, order: Order, ids: npt.ArrayLike) -> None:
-        self._inner = as_order(order, "order")
+        self._inner = as_each_once(as_order(order, "order"), "a Subset")
         given = np.arange(ids.start, ids.stop, ids.step) if isinstance(ids, range) else ids
         flat = as_int64(given, "ids", below=order.id_bound, what="sample id").reshape(-1)
         if flat.size == 0:
@@ -151,13 +151,17 @@ class Concat(Order):
     def _find(self, ids: Int64Array, epoch: int) -> Int64Array:
         return self._each(ids, self._bases, self._edges, lambda order, values: order._find(values, epoch))
 
+    def _uses_each_once(self) -> bool:
+        return all(order._uses_each_once() for _, order in self._sources)
+
     def _each(self, values: Int64Array, come: Int64Array, go: Int64Array, apply: _Mapping) -> Int64Array:
         """Send each value through its own source: `come` are the edges it is counted in, `go` those of the result."""
         result = np.empty_like(values)
         source = np.searchsorted(come, values, side="right") - 1
         for index in np.unique(source):
             mask = source == index
-            result[mask] = apply(self._sources[index][1], values[mask] - come[index]) + go[index]
+            found = apply(self._sources[index][1], values[mask] - come[index])
+            result[mask] = np.where(found < 0, found, found + go[index])
         return result
 
 

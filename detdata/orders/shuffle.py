@@ -12,7 +12,7 @@ from detdata.arrays import Int64Array
 from detdata.checks import MAX_SIZE, as_int, as_seed
 from detdata.errors import ArgumentValueError
 from detdata.keys import fold
-from detdata.orders.base import Order, as_order
+from detdata.orders.base import Order, as_order, kept_unused
 from detdata.orders.tables import Tables
 from detdata.permutation import SMALL, permute, permute_run, unpermute
 from detdata.records import Spec, from_spec, register_format
@@ -112,7 +112,11 @@ class Shuffle(Order):
         return places if isinstance(self._inner, Sequential) else self._inner._take(places, epoch)
 
     def _find(self, ids: Int64Array, epoch: int) -> Int64Array:
-        return unpermute(self._inner._find(ids, epoch), self.size, self._key(epoch))
+        key = self._key(epoch)
+        return kept_unused(self._inner._find(ids, epoch), lambda found: unpermute(found, self.size, key))
+
+    def _uses_each_once(self) -> bool:
+        return self._inner._uses_each_once()
 
     def _network(self, epoch: int) -> tuple[int, int] | None:
         """(n, key) for `permute_together` where an epoch is nothing but its network, else None."""

@@ -9,7 +9,7 @@ and those of the pool share one label.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import NamedTuple, cast, final
 
 import numpy as np
 
@@ -183,8 +183,8 @@ class BucketShape:
         return seen
 
     def _dealt(self, known: _Epoch, position: int, forced: int | None) -> tuple[int, int]:
-        assert known.deal is not None  # noqa: S101 - else there is one step at most, which is forced or short
-        drawn = known.deal.draw(np.array([position], dtype=np.int64))
+        deal = cast("Deal", known.deal)  # None only where there is one step at most, which is forced or short
+        drawn = deal.draw(np.array([position], dtype=np.int64))
         label = int(drawn.label[0])
         return label, int(drawn.rank[0]) + (label == forced)
 
@@ -193,8 +193,8 @@ class BucketShape:
             if rank == 0:
                 return 0
             rank -= 1
-        assert known.deal is not None  # noqa: S101 - as above
-        found = known.deal.find(np.array([label], dtype=np.int64), np.array([rank], dtype=np.int64))
+        deal = cast("Deal", known.deal)  # as above
+        found = deal.find(np.array([label], dtype=np.int64), np.array([rank], dtype=np.int64))
         return int(found[0]) + (forced is not None)
 
     def _forced(self, epoch: int) -> int | None:

@@ -28,6 +28,8 @@ def as_lengths(values: Any, name: str = "lengths") -> npt.NDArray[Any]:
     [3, 1]
     """
     array = np.asarray(values)
+    if array.size == 0 and isinstance(values, (list, tuple)):  # NumPy makes floats of no items
+        array = array.astype(np.int64)
     if (
         array.ndim != 1
         or array.dtype.kind not in "iu"
@@ -133,13 +135,13 @@ class LengthIndex:
             array.flags.writeable = False
 
     def _labels(self, lengths: npt.NDArray[Any]) -> Int64Array:
-        labels: Int64Array = np.array(np.searchsorted(self.bounds, lengths), dtype=np.int64)
-        labels[labels == self.bounds.size] -= 1
-        return labels
+        labels = np.searchsorted(self.bounds, lengths)
+        return np.asarray(np.minimum(labels, self.bounds.size - 1), dtype=np.int64)
 
     def ids(self, bucket: Any, rank: Int64Array) -> Int64Array:
         """Return the ids at ranks of buckets (an int, or one for each rank): within a bucket ids ascend."""
-        return self._index[self.edges[bucket] + rank].astype(np.int64)
+        found: Int64Array = self._index[self.edges[bucket] + rank].astype(np.int64)
+        return found
 
     def place(self, id: int) -> tuple[int, int]:
         """Return (bucket, rank in it) of an id."""

@@ -205,6 +205,7 @@ class Plan:
     def when(self, id: int, epoch: int = 0) -> int | None:
         """Return the step in which a sample is used in an epoch; None if that epoch drops or skips it.
 
+        Of a sample that an order uses several times, that of the position that `order.find` gives.
         Raises IndexError for an id that the order does not have. Cost: one look-up, for any n and epoch.
 
         >>> from detdata import Shuffle

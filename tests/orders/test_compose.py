@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detdata import Concat, Sequential, Shuffle, Subset
+from detdata import BlockShuffle, Concat, GroupShuffle, Mixture, Plan, Sequential, Shuffle, Subset
 from tests.orders.strategies import EPOCHS, orders
 
 
@@ -92,3 +92,43 @@ def test_a_bad_size_is_refused_by_name(kind, n, error):
 def test_numpy_sizes_and_seeds_are_widened(n):
     assert Shuffle(n, seed=n) == Shuffle(5, seed=5)
     assert type(Shuffle(n, seed=n).spec()["n"]) is int
+
+
+def thin():
+    """Orders that leave ids out, or use some several times."""
+    return {
+        "groups": GroupShuffle(np.arange(60) % 7, 3, 2, seed=4),
+        "mixture": Mixture({"a": Shuffle(20), "b": Shuffle(40)}, {"a": 3, "b": 1}, size=50, seed=2),
+    }
+
+
+@pytest.mark.parametrize("name", ["groups", "mixture"])
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda order: Shuffle(order, seed=5),
+        lambda order: Concat({"x": Sequential(9), "y": order}),
+        lambda order: BlockShuffle([order.size // 2, order.size - order.size // 2], seed=1, order=order),
+        lambda order: Shuffle(Concat({"x": order, "y": Shuffle(5)})),
+    ],
+)
+def test_an_order_around_one_that_leaves_ids_out_says_which(name, around):
+    order = around(thin()[name])
+    for epoch in range(3):
+        ids = order.take(range(order.size), epoch)
+        used = set(ids.tolist())
+        for id in range(order.id_bound):
+            if id in used:
+                assert int(ids[order.find(id, epoch)]) == id
+                assert Plan(order, 1).when(id, epoch) is not None
+            else:
+                assert Plan(order, 1).when(id, epoch) is None
+                with pytest.raises(IndexError, match=f"sample id {id} is not used in epoch {epoch}"):
+                    order.find(id, epoch)
+
+
+@pytest.mark.parametrize("name", ["groups", "mixture"])
+def test_a_subset_is_of_an_order_that_uses_each_id_once(name):
+    for order in (thin()[name], Shuffle(thin()[name])):
+        with pytest.raises(TypeError, match="uses each id once"):
+            Subset(order, [1])
