@@ -186,7 +186,9 @@ def plan_build(side, n):
     from detdata.plans.bucket_plan import BucketPlan
     from detdata.plans.pack_plan import PackPlan
 
-    lengths = lognormal(n).astype(np.int32)
+    lengths = np.empty(n, dtype=np.int32)
+    for first in range(0, n, 2**18):  # so that the making of the lengths isn't the peak
+        lengths[first : first + 2**18] = lognormal(min(2**18, n - first))
     PackPlan([5, 3], 4, 1), BucketPlan([5, 3], 1)  # what is imported late
     before, begun = peak_mib(), time.process_time()
     plan = BucketPlan(lengths, IDS) if side == "bucket" else PackPlan(lengths, SEQ_LEN, min(IDS, n // 64), method=side)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from detdata.checks import as_int, as_seed, brief
 from detdata.errors import ArgumentTypeError, UnknownFormat
 from detdata.orders.mixture import Mixture
 from detdata.orders.tables import rebuild
 from detdata.plans import Plan
+from detdata.plans.composite import CompositePlan
 from detdata.plans.protocol import AnyPlan
+from detdata.plans.views import EveryEpoch
 from detdata.progress import Progress
 from detdata.records import Spec, canonical_json
 
@@ -101,6 +103,8 @@ def _goes_on(saved: Plan, plan: Plan, step: int) -> bool:
 
 def _compare_plans(saved: AnyPlan, plan: AnyPlan, step: int) -> list[tuple[str, str, str]]:
     """Return what differs between two plans beside sizes of batches, and what was changed on the way."""
+    if isinstance(saved, EveryEpoch) and isinstance(plan, EveryEpoch) and saved.epoch_steps == plan.epoch_steps:
+        return _compare_plans(saved.plan, plan.plan, step)
     if isinstance(saved, Plan) and isinstance(plan, Plan):
         found = [] if _goes_on(saved, plan, step) else _compare_orders(saved.order.spec(), plan.order.spec())
         return found if saved.tail == plan.tail else [*found, ("tail", saved.tail, plan.tail)]
@@ -113,6 +117,8 @@ def _compare_plans(saved: AnyPlan, plan: AnyPlan, step: int) -> list[tuple[str, 
 
 def changed(plan: AnyPlan) -> bool:
     """Whether anything was changed on the way: a size of batches or of sequences, or steps skipped."""
+    if isinstance(plan, EveryEpoch):
+        return changed(plan.plan)
     return any(getattr(plan, name, ()) for name in ("resizes", "skips", "changes", "relengths"))
 
 
@@ -129,9 +135,14 @@ def compare_step(saved: Saved[Any], plan: AnyPlan) -> list[tuple[str, str, str]]
 def continued(saved: Saved[_P], plan: _P) -> _P:
     """Return the plan to go on with: the saved one up to the saved step, then as the present one says."""
     was = saved.plan
+    if isinstance(was, EveryEpoch) and isinstance(plan, EveryEpoch):
+        inner: Saved[Any] = saved._replace(plan=was.plan)  # type: ignore[arg-type]
+        return cast("_P", plan.with_plan(continued(inner, plan.plan)))
     if isinstance(was, Plan) and isinstance(plan, Plan) and was.order != plan.order:
         was = replace(was, order=plan.order)  # a mixture with other weights from here on: `compare` has seen to that
-    if changed(plan) or plan == was or not hasattr(plan, "resized"):
+    if isinstance(plan, CompositePlan) and not changed(plan):
+        return was  # its parts are the saved ones', or it is the saved one before a change
+    if changed(plan) or plan == was:
         return plan  # its past is the saved one's: `compare` has seen to that
     # A plan made from its arguments alone: what was changed on the way is in the state, the size from here on is not.
     tokens = getattr(plan, "max_tokens", None)
@@ -162,6 +173,8 @@ def _continues(saved: Saved[Any], plan: AnyPlan) -> bool:
 
 
 def _past(plan: AnyPlan, step: int) -> tuple[object, ...]:
+    if isinstance(plan, EveryEpoch):
+        return _past(plan.plan, step)
     if not isinstance(plan, Plan):
         made = [item for item in getattr(plan, "changes", ()) if item.first < step]
         first = max(0, step - _LOOKED_AT)

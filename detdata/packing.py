@@ -34,6 +34,10 @@ class Packed:
     cu_seqlens: int32[k + 1], where each of k stretches begins in the b · seq_len tokens one after another, and their
     end; padding at the end of a row is a stretch too. max_seqlen: the longest one. These two are what attention of
     variable length takes.
+
+    >>> packed = read_packed([[5, 6], [7, 8, 9]], PackPlan([2, 3], 4, 1, tail="keep").batch(0))
+    >>> packed.tokens.shape, int(packed.segment_ids.max())
+    ((1, 4), 2)
     """
 
     tokens: Any

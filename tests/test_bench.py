@@ -27,7 +27,9 @@ def bench(*arguments):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("group", ["start", "resume", "epoch", "loader", "hash", "rows", "checkpoint", "corpus", "plans"])
+@pytest.mark.parametrize(
+    "group", ["start", "resume", "epoch", "loader", "hash", "rows", "checkpoint", "corpus", "plans"]
+)
 def test_every_case_of_a_group_runs(group):
     done = bench("--smoke", "--only", group)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from torch.utils.data import DataLoader
 
-from detdata import BatchSampler, Loader, Mixture, Plan, Shuffle, Topology
+from detdata import BatchSampler, EveryEpoch, Loader, Mixture, Phases, Plan, PlanMixture, Shuffle, Topology
 from detdata.errors import StateMismatch
 from detdata.plans.bucket_plan import BucketPlan
 
@@ -139,3 +139,55 @@ def test_other_weights_in_the_past_are_refused():
     for other in (mixture().reweighted(39, {"a": 3}), mixture().reweighted(0, {"a": 3})):
         with pytest.raises(StateMismatch, match="order"):
             Loader(range(130), Plan(other, 8), Topology()).load_state_dict(loader.state_dict())
+
+
+def views():
+    short = BucketPlan(LENGTHS, 8, seed=3, tail="keep")
+    return {
+        "view": EveryEpoch(short, 25),
+        "plain view": EveryEpoch(Plan(Shuffle(150, 2), 8, "keep"), 7),
+        "phases": Phases([(Plan(Shuffle(150, 1), 4, "keep"), 50), (short, None)]),
+        "mixture": PlanMixture(
+            {"a": Plan(Shuffle(13), 8, "keep"), "b": Plan(Shuffle(137), 8)}, {"a": 1, "b": 1}, size=30
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", sorted(views()))
+def test_plans_of_plans_are_loaded_resumed_and_counted(name):
+    made = views()[name]
+    for ranks, micro_steps in ((1, 1), (2, 1), (4, 1), (2, 2)):
+        for rank in range(ranks):
+            loader = Loader(range(150), made, Topology(rank, ranks), micro_steps=micro_steps, collate_fn=list)
+            for epoch in range(3):
+                wanted = parts(made, made.first_step(epoch), made.first_step(epoch + 1), rank, ranks, micro_steps)
+                assert len(loader) == len(wanted)
+                assert [list(map(int, batch)) for batch in loader] == wanted
+    loader = Loader(range(150), made, Topology(), collate_fn=list)
+    loader.resume(made.consumed(11))
+    again = Loader(range(150), views()[name], Topology(0, 2), collate_fn=list)
+    again.load_state_dict(json.loads(json.dumps(loader.state_dict())))
+    assert again.plan.digest(0, 40) == made.digest(0, 40)
+    assert again.progress == loader.progress
+
+
+def test_a_view_goes_on_with_another_batch_size_and_a_mixture_of_plans_with_other_weights():
+    view = views()["view"]
+    loader = Loader(range(150), view, Topology(), collate_fn=list)
+    loader.resume(view.consumed(5))
+    again = Loader(
+        range(150), EveryEpoch(BucketPlan(LENGTHS, 12, seed=3, tail="keep"), 25), Topology(), collate_fn=list
+    )
+    again.load_state_dict(loader.state_dict())
+    assert again.plan == view.resized(5, 12)
+    mixed = views()["mixture"]
+    loader = Loader(range(150), mixed, Topology(), collate_fn=list)
+    loader.resume(mixed.consumed(9))
+    other = mixed.reweighted(9, {"a": 5})
+    again = Loader(range(150), other, Topology(), collate_fn=list)
+    again.load_state_dict(loader.state_dict())
+    assert again.plan == other
+    back = Loader(range(150), mixed, Topology(), collate_fn=list)
+    again.resume(other.consumed(20))
+    back.load_state_dict(again.state_dict())
+    assert back.plan == other

@@ -14,7 +14,8 @@ NAMES = {
     "BlockShuffle", "Concat", "GroupShuffle", "Mixture", "Order", "Sequential", "Shuffle", "Subset", "TorchShuffle",
     "Weighted", "class_balanced", "split", "split_of",
     # plans
-    "Batch", "BucketPlan", "PackPlan", "Plan", "from_spec", "per_source", "register_format",
+    "Batch", "BucketPlan", "EveryEpoch", "PackPlan", "Packed", "PackedDataset", "Phases", "Plan", "PlanMixture",
+    "TokenDocuments", "from_spec", "linear_ramp", "per_source", "ramped", "read_packed", "register_format",
     # keys
     "derive_seed", "sample_rng",
     # torch side

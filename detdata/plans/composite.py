@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import numpy.typing as npt
@@ -61,6 +61,10 @@ class CompositePlan(SteppedPlan):
     @abstractmethod
     def _begun(self, step: int) -> int:
         """A number above all `Batch.epochs` of the steps before, as small as can be told in O(batch)."""
+
+    @abstractmethod
+    def _short_steps(self, first: int, last: int) -> Iterator[int]:
+        """Yield the steps of first … last - 1 that may be short."""
 
     def when(self, id: int, epoch: int = 0) -> int | None:
         """Return the first step that uses a sample (of packed plans: a document) in an epoch; None if none does.

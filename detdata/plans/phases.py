@@ -6,7 +6,7 @@ Step s of the chain is a step of one of the plans, found by bisection, so any st
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias, final
 
@@ -28,6 +28,7 @@ from detdata.plans.composite import (
 )
 from detdata.plans.plan import MAX_STEP
 from detdata.plans.protocol import AnyPlan
+from detdata.plans.short_steps import short_steps
 from detdata.records import Spec, from_spec, register_format
 
 FORMAT = "detdata.phases/1"
@@ -115,6 +116,14 @@ class Phases(CompositePlan):
     def documents(self) -> int | None:
         """Of packed plans how many documents there are; None of others."""
         return documents_of(self._phases[0].plan)
+
+    def _short_steps(self, first: int, last: int) -> Iterator[int]:
+        ends = [*self._begins[1:], last]
+        for link, begin, end in zip(self._links, self._begins, ends, strict=True):
+            low, high = max(first, begin), min(last, end)
+            if low < high:
+                local = link.local(low)
+                yield from (low + step - local for step in short_steps(link.plan, local, local + high - low))
 
     def phase_at(self, step: int) -> tuple[int, int]:
         """Return which phase a step belongs to, from 0 on, and which step of that phase's plan it is.

@@ -7,7 +7,7 @@ before; so where each plan stands follows from s alone, whatever was reweighted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import accumulate
@@ -28,6 +28,7 @@ from detdata.plans.pack_plan import PackPlan
 from detdata.plans.plan import MAX_STEP
 from detdata.plans.plan_mixture_terms import FORMAT, KEYS, Reweighting, arguments, as_changes, as_plans
 from detdata.plans.protocol import AnyPlan
+from detdata.plans.short_steps import short_steps
 from detdata.records import Spec, canonical_json, register_format
 
 
@@ -121,6 +122,15 @@ class PlanMixture(CompositePlan):
         """Of each plan its first id, and its first document; of plans that are not packed the two are equal."""
         documents = self._bases if self._documents is None else self._documents
         return dict(zip(self._names, zip(self._bases, documents, strict=True), strict=False))
+
+    def _short_steps(self, first: int, last: int) -> Iterator[int]:
+        for source, (low, high) in enumerate(zip(self._counts(first), self._counts(last), strict=True)):
+            for local in short_steps(self._plans[source], low, high):
+                before, after = first, last  # the step at which this plan has come `local` times before, and comes
+                while after - before > 1:
+                    middle = (before + after) // 2
+                    before, after = (middle, after) if self._counts(middle)[source] <= local else (before, middle)
+                yield before
 
     def source_at(self, step: int) -> str:
         """Return the name of the plan that gives a step."""

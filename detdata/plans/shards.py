@@ -15,6 +15,7 @@ from detdata.arrays import Int64Array
 from detdata.plans.batch import check_division, part_of
 from detdata.plans.plan import Plan
 from detdata.plans.protocol import AnyPlan
+from detdata.plans.short_steps import short_steps
 
 CHUNK = 32768  # ids made at once, after a first chunk of one step: the first batch must not wait for the others
 
@@ -106,12 +107,17 @@ def _one_by_one(
 
 
 def count_parts(plan: AnyPlan, first: int, last: int, rank: int, world_size: int, micro_steps: int) -> int:
-    """Return how many parts `parts` yields for the steps first … last - 1, all of one epoch."""
+    """Return how many parts `parts` yields for the steps first … last - 1, all of one epoch.
+
+    Cost: a look-up; of a plan of plans one for each of their epochs that ends in between.
+    """
     if first >= last:
         return 0
-    if not isinstance(plan, Plan):  # only an epoch's last step may be short
-        ends = _one_by_one(plan, (last - 1, 0), last, rank, world_size, micro_steps)
-        return (last - 1 - first) * micro_steps + sum(1 for _ in ends)
+    if not isinstance(plan, Plan):
+        held = (last - first) * micro_steps
+        for step in short_steps(plan, first, last):
+            held += sum(1 for _ in _one_by_one(plan, (step, 0), step + 1, rank, world_size, micro_steps)) - micro_steps
+        return held
     place = plan._walk.place(last - 1)
     if plan.tail != "keep" or place.real == place.batch_size:
         return (last - first) * micro_steps

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, final
 
@@ -14,6 +14,7 @@ from detdata.plans.batch import Batch
 from detdata.plans.composite import CompositePlan, as_plan, documents_of, epochs_begun, first_use, rebuilt
 from detdata.plans.plan import MAX_STEP
 from detdata.plans.protocol import AnyPlan
+from detdata.plans.short_steps import short_steps
 from detdata.records import Spec, from_spec, register_format
 
 FORMAT = "detdata.every_epoch/1"
@@ -61,6 +62,9 @@ class EveryEpoch(CompositePlan):
     def documents(self) -> int | None:
         """Of a packed plan how many documents there are; None of others."""
         return documents_of(self._plan)
+
+    def _short_steps(self, first: int, last: int) -> Iterator[int]:
+        return short_steps(self._plan, first, last)
 
     def with_plan(self, plan: AnyPlan) -> EveryEpoch:
         """Return the view with the same epochs of another plan."""

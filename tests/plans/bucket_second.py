@@ -162,13 +162,13 @@ class Shape:
         kept = self.pool[:g] + self.pool[g + z :]
         specials = [listed(pieces) for pieces in self.mixed] + [kept[j * V : j * V + V] for j in range(self.J)]
         G = len(specials)
-        O = [permute(r, G, fold(F, "mixed", run.seed, epoch, self.seen)) for r in range(G)]
+        special_at = [permute(r, G, fold(F, "mixed", run.seed, epoch, self.seen)) for r in range(G)]
         counts = [*self.P, G]
         labels = []
         if first:
             if first[0] == K:
-                at = O.index(first[1])
-                O[at], O[0] = O[0], O[at]
+                at = special_at.index(first[1])
+                special_at[at], special_at[0] = special_at[0], special_at[at]
             labels.append(first[0])
             counts[first[0]] -= 1
         if sum(counts):
@@ -177,7 +177,11 @@ class Shape:
         for label in labels:
             r = came[label]
             came[label] += 1
-            step = specials[O[r]] if label == K else [(label, r * self.S[label] + j) for j in range(self.S[label])]
+            step = (
+                specials[special_at[r]]
+                if label == K
+                else [(label, r * self.S[label] + j) for j in range(self.S[label])]
+            )
             yield len(step), step
         if z and run.tail != "drop":
             yield V, self.pool[Z - z :]
@@ -287,7 +291,7 @@ class Run:
         consumed = 0
         for epoch, shape, t in self.steps(upto):
             grid, step = shape.steps(epoch)[t]
-            ids = sorted((self.id_at(epoch, k, p) for k, p in step), key=lambda id: (-self.len[id], id))
+            ids = sorted((self.id_at(epoch, k, p) for k, p in step), key=lambda one: (-self.len[one], one))
             held = len(ids)
             rows = grid if self.tail == "pad" or held == grid else min(grid, -(-held // self.D) * self.D)
             yield {

@@ -230,7 +230,7 @@ def test_a_larger_budget_may_take_what_was_alone():
 
 def test_a_smaller_budget_that_some_sample_exceeds_is_refused():
     plan = BucketPlan(LENGTHS * 4, max_tokens=400)
-    with pytest.raises(ValueError, match="max_tokens is 80.*as long as 90"):
+    with pytest.raises(ValueError, match=r"max_tokens is 80.*as long as 90"):
         plan.resized(1, max_tokens=80)
 
 
@@ -313,7 +313,7 @@ def change(spec, name):
 @pytest.mark.parametrize("name", ["unknown key", "newer format", "missing key", "missing format", "no dict"])
 def test_a_spec_of_another_form_is_refused(name):
     spec = BucketPlan(LENGTHS, 2).spec()
-    with pytest.raises(UnknownFormat, match="detdata.bucket_plan/1"):
+    with pytest.raises(UnknownFormat, match=r"detdata\.bucket_plan/1"):
         BucketPlan.from_spec(change(spec, name), LENGTHS)
 
 

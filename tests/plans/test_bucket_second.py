@@ -1,4 +1,4 @@
-"""BucketPlan against a second implementation that was written from docs/spec.md, and the page's vectors against both."""
+"""BucketPlan against a second implementation, written from docs/spec.md, and the page's vectors against both."""
 
 import json
 
@@ -92,7 +92,9 @@ def test_plans_are_what_the_second_implementation_makes(data, configuration):
     except ValueError as error:
         assume("no batch at all" not in str(error))
         raise
-    assert plan.boundaries.tolist() == second.bounds_of(lengths, **{key: how[key] for key in how if key != "batch_size"})
+    assert plan.boundaries.tolist() == second.bounds_of(
+        lengths, **{key: value for key, value in how.items() if key != "batch_size"}
+    )
     plan = changed(plan, data.draw, how)
     same(plan, data.draw(st.integers(1, 40)))
 

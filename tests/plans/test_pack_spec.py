@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from detdata import from_spec
 from detdata.plans.pack_order import DocumentShuffle
 from detdata.plans.pack_plan import PackPlan
-from detdata.testing import OrderSuite
 from tests.plans import pack_second as second
 from tests.plans.test_pack_best_fit import build as build_fit
 from tests.plans.test_pack_best_fit import plans
@@ -82,12 +81,3 @@ def test_best_fit_plans_are_what_their_specs_say(case):
 @example(70_000, 1, 2)
 def test_orders_of_documents_are_what_the_second_implementation_makes(n, seed, epoch):
     assert second.document_order(n, seed, epoch) == DocumentShuffle(n, seed).take(np.arange(n), epoch).tolist()
-
-
-class TestDocumentShuffle(OrderSuite):
-    orders = tuple(
-        DocumentShuffle(n, seed)
-        for n, seed in (
-            (1, 0), (9, 1), (256, 1), (300, 2), (4000, 3), (4999, 1), (2**62, 0)
-        )
-    )  # fmt: skip
