@@ -27,8 +27,10 @@ SEEDS = st.integers(0, 2**63 - 1)
 
 
 def test_the_page_has_vectors_for_every_section():
-    names = ["fold", "derive_seed", "mix64", "sample_seed", "permutation", "order", "plan", "streams"]
-    names += ["file", "dataset", "listing", "rows", "index", "range", "skips", "corpus_order"]
+    names = ["fold", "derive_seed", "mix64", "sample_seed", "permutation", "order", "mixture", "plan"]
+    names += ["streams", "file", "dataset", "listing", "rows", "index", "range", "skips", "corpus_order"]
+    names += ["deal", "weighted", "class_balanced", "permute_each", "group_shuffle", "split", "split_order"]
+    names += ["bucket_plan", "document_shuffle", "pack", "linear_ramp", "schedules"]
 
     assert list(VECTORS) == names
     assert sorted({row["n"] for row in VECTORS["permutation"]}) == SIZES

@@ -22,7 +22,7 @@ from detdata.plans.plan import MAX_BATCH
 from detdata.plans.runs import Runs
 from detdata.plans.spans import Change, Spans, before_resize
 from detdata.plans.stepped import SteppedPlan
-from detdata.records import Spec, register_format
+from detdata.records import Spec, canonical_json, register_format
 
 _KEYS = (
     *("lengths", "bounds", "batch_size", "max_tokens", "divisor", "seed", "tail"),
@@ -303,7 +303,18 @@ class BucketPlan(SteppedPlan):
             boundaries=spec["bounds"],
             **{key: spec[key] for key in ("seed", "tail", "divisor", "longest_first", "max_length", "oversized")},
         )
-        return plan._changed(tuple(_change(item) for item in spec["changes"]))
+        changes = tuple(_change(item) for item in spec["changes"])
+        for number, change in enumerate(changes):
+            if change.kind == "resize":
+                plan._checked(*((None, change.value) if plan._tokens else (change.value, None)))
+                if before_resize(changes[:number], change.first) != changes[:number]:
+                    raise UnknownFormat(f"changes: {list(change)} would have replaced one before it")
+            elif change.value <= change.first:
+                raise ArgumentValueError(f"changes: {list(change)} skips no step: the last must be above the first")
+        made = plan._changed(changes)
+        if canonical_json(made.spec()) != canonical_json(dict(spec)):
+            raise UnknownFormat(f"a {FORMAT} spec is not in its one form; it stands for {brief(made.spec())}")
+        return made
 
     def _tables(self) -> Tables:
         return {self._lengths_digest: self.lengths}

@@ -108,6 +108,33 @@ def test_buckets_beyond_1024_samples_are_what_the_second_implementation_makes(n,
     same(plan.resized(3, 60).skipping(5, 9), plan.steps())
 
 
+@pytest.mark.parametrize("tail", ["drop", "keep", "pad"])
+@pytest.mark.parametrize("counts", [[3, 3, 3, 4], [4, 3, 3, 3], [2, 2, 5, 2, 2], [1, 6, 7], [7, 6, 1], [3, 2, 3, 3, 9]])
+def test_a_pool_that_is_too_small_takes_mixed_batches_back(counts, tail):
+    lengths = [10 * k + 1 + j for k, count in enumerate(counts) for j in range(count)]
+    boundaries = [10 * k + 10 for k in range(len(counts) - 1)]
+    plan = BucketPlan(lengths, 4, boundaries=boundaries, tail=tail, seed=6)
+    same(plan, 3 * plan.steps())
+    same(plan.resized(1, 2).skipping(2, 3), 2 * plan.steps())
+
+
+def test_the_longest_comes_first_in_the_size_that_step_0_has():
+    lengths = [1, 2, 3, 4, 5, 6, 7, 20, 21, 22, 23, 24]
+    for size in (2, 3, 5):
+        plan = BucketPlan(lengths, 4, boundaries=[10], tail="keep", longest_first=True, seed=1)
+        changed = plan.resized(0, 6).resized(0, size)
+        assert changed.batch(0).width == 24
+        same(changed, 20)
+        same(changed.skipping(0, 2).resized(0, 4), 20)
+        same(plan.skipping(0, 1).resized(0, size), 20)
+
+
+def test_a_budget_that_no_number_of_samples_reaches():
+    plan = BucketPlan([0] * 5, max_tokens=2**40, divisor=3, tail="keep")
+    assert plan.batch_size_at(0) == 2**31 // 3 * 3
+    same(plan, 3)
+
+
 @settings(max_examples=20, deadline=None)
 @given(lengths=st.lists(st.integers(0, 2**40), min_size=1, max_size=300), count=st.integers(1, 300))
 def test_bounds_are_what_the_second_implementation_makes(lengths, count):
