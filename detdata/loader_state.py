@@ -10,7 +10,7 @@ from detdata.checks import as_int, as_seed, brief
 from detdata.errors import ArgumentTypeError, UnknownFormat
 from detdata.orders.mixture import Mixture
 from detdata.orders.tables import rebuild
-from detdata.plans import Plan
+from detdata.plans import BucketPlan, PackPlan, Plan
 from detdata.plans.composite import CompositePlan
 from detdata.plans.protocol import AnyPlan
 from detdata.plans.views import EveryEpoch
@@ -20,7 +20,6 @@ from detdata.records import Spec, canonical_json
 FORMAT = "detdata.loader/1"
 _KEYS = frozenset({"format", "plan", "seed", "randomness", "micro_steps", "progress"})
 _CHANGING = frozenset({"batch_size", "max_tokens", "resizes", "skips", "changes", "phases"})
-_LOOKED_AT = 64  # steps of which the batches are compared, where a plan's changes say nothing of its past
 _OPTIONAL = "dataset_version"  # there where the loader was told one
 
 
@@ -168,17 +167,24 @@ def _continues(saved: Saved[Any], plan: AnyPlan) -> bool:
     """Whether the present plan is a plain one, or one whose past is that of the saved plan."""
     if not changed(plan) or saved.plan == plan:
         return True
-    step = saved.progress.global_step
-    return _past(saved.plan, step) == _past(plan, step)
+    return _same_past(saved.plan, plan, saved.progress.global_step)
 
 
-def _past(plan: AnyPlan, step: int) -> tuple[object, ...]:
-    if isinstance(plan, EveryEpoch):
-        return _past(plan.plan, step)
-    if not isinstance(plan, Plan):
-        made = [item for item in getattr(plan, "changes", ()) if item.first < step]
-        first = max(0, step - _LOOKED_AT)
-        return made, plan.consumed(step), plan.epoch(step), plan.digest(first, step)
+def _same_past(saved: AnyPlan, plan: AnyPlan, step: int) -> bool:
+    if isinstance(saved, EveryEpoch) and isinstance(plan, EveryEpoch):
+        return _same_past(saved.plan, plan.plan, step)
+    if isinstance(saved, Plan) and isinstance(plan, Plan):
+        return _past(saved, step) == _past(plan, step)
+    if isinstance(plan, CompositePlan):
+        return plan.agrees(saved, step)
+    if isinstance(saved, BucketPlan) and isinstance(plan, BucketPlan):
+        return saved._past(step) == plan._past(step)
+    if isinstance(saved, PackPlan) and isinstance(plan, PackPlan):
+        return saved._past(step) == plan._past(step)
+    return False
+
+
+def _past(plan: Plan, step: int) -> tuple[object, ...]:
     place = plan._walk.place(step)
     here = (place.epoch, plan._epochs.position(place.epoch, place.q))
     sizes = ((0, plan.batch_size), *(item for item in plan.resizes if item[0] < step))

@@ -20,6 +20,8 @@ from detdata.orders.base import MAX_EPOCH
 from detdata.plans.batch import Batch
 from detdata.plans.pack_plan import PackPlan
 from detdata.plans.pack_segments import Segments
+from detdata.plans.protocol import AnyPlan
+from detdata.plans.views import EveryEpoch
 
 Kind = Literal["numpy", "torch"]
 
@@ -147,8 +149,9 @@ def cu_seqlens(segment_ids: Any) -> Any:
 class PackedDataset:
     """The sequences of a `PackPlan` by their numbers, as a map-style dataset: for `Loader(PackedDataset(…), plan)`.
 
-    documents: as for `read_packed`; picklable where workers are spawned. plan: whose sequences they are. pad: the token
-    that fills rows up. An item is a dict of `tokens`, `segment_ids` and `positions`, each [seq_len]; collated, they are
+    documents: as for `read_packed`; picklable where workers are spawned. plan: whose sequences they are, or a view of
+    it (`EveryEpoch`); what chains and mixtures of packed plans hold is read by `read_packed`. pad: the token that fills
+    rows up. An item is a dict of `tokens`, `segment_ids` and `positions`, each [seq_len]; collated, they are
     those of `Packed`, and `cu_seqlens(batch["segment_ids"])` gives the rest.
 
     What a number means changes with the epoch. A `Loader` tells it by `set_epoch`, in each process that reads, with
@@ -160,9 +163,13 @@ class PackedDataset:
     (2, [20, 21, 10, 11], [1, 1, 2, 2])
     """
 
-    def __init__(self, documents: Any, plan: PackPlan, *, pad: int = 0) -> None:
+    def __init__(self, documents: Any, plan: AnyPlan, *, pad: int = 0) -> None:
+        while isinstance(plan, EveryEpoch):
+            plan = plan.plan
         if not isinstance(plan, PackPlan):
-            raise ArgumentTypeError(f"plan must be a PackPlan, got {brief(plan)} of type {type(plan).__name__}")
+            raise ArgumentTypeError(
+                f"plan must be a PackPlan, got a {type(plan).__name__}; batches of plans made of them: read_packed"
+            )
         if hasattr(documents, "__len__") and len(documents) != plan.documents:
             raise ArgumentValueError(f"documents are {len(documents)}, but the plan was made of {plan.documents}")
         self._documents, self._plan, self._pad, self._epoch = documents, plan, as_int(pad, "pad", low=None), 0

@@ -6,7 +6,20 @@ import numpy as np
 import pytest
 from torch.utils.data import DataLoader
 
-from detdata import BatchSampler, EveryEpoch, Loader, Mixture, Phases, Plan, PlanMixture, Shuffle, Topology
+from detdata import (
+    BatchSampler,
+    EveryEpoch,
+    Loader,
+    Mixture,
+    PackedDataset,
+    PackPlan,
+    Phases,
+    Plan,
+    PlanMixture,
+    Shuffle,
+    Topology,
+    per_source,
+)
 from detdata.errors import StateMismatch
 from detdata.plans.bucket_plan import BucketPlan
 
@@ -191,3 +204,53 @@ def test_a_view_goes_on_with_another_batch_size_and_a_mixture_of_plans_with_othe
     again.resume(other.consumed(20))
     back.load_state_dict(again.state_dict())
     assert back.plan == other
+
+
+def test_a_packed_plan_with_another_past_is_refused():
+    base = PackPlan(LENGTHS, 16, 4, seed=1, tail="keep")
+    pairs = [
+        (base.skipping(10, 20), base.skipping(30, 40)),
+        (base.resized(5, 8).resized(10, 4), base.resized(15, 8).resized(20, 4)),
+        (base, base.skipping(3, 4)),
+    ]
+    for was, now in pairs:
+        state = Loader(PackedDataset(list(LENGTHS), was), was, Topology())
+        state.resume(was.consumed(200))
+        with pytest.raises(StateMismatch, match="batches"):
+            Loader(PackedDataset(list(LENGTHS), now), now, Topology()).load_state_dict(state.state_dict())
+        later = was.skipping(200, 210)
+        again = Loader(PackedDataset(list(LENGTHS), later), later, Topology())
+        again.load_state_dict(state.state_dict())
+        assert again.plan == later
+
+
+def test_a_bucketed_plan_with_another_past_is_refused():
+    base = plan(tail="keep")
+    for was, now in (
+        (base.skipping(1, 2), base.skipping(3, 4)),
+        (base.resized(100, 8).skipping(50, 60), base.resized(98, 8).skipping(50, 60)),
+    ):
+        loader = Loader(Rows(), was, Topology())
+        loader.resume(was.consumed(95))
+        with pytest.raises(StateMismatch, match="batches"):
+            Loader(Rows(), now, Topology()).load_state_dict(loader.state_dict())
+
+
+def test_each_source_is_counted_through_views_phases_and_mixtures_of_plans():
+    inner = Plan(mixture(), 8)
+    for made in (EveryEpoch(inner, 5), Phases([(inner, 7), (inner, 7, None)], continues=True)):
+        assert per_source(made, 20) == per_source(inner, 20)
+        loader = Loader(range(130), made, Topology())
+        loader.resume(made.consumed(20))
+        assert loader.progress.per_source == per_source(inner, 20)
+    mixed = views()["mixture"]
+    assert per_source(mixed, 9) == mixed.consumed_per_source(9) == per_source(EveryEpoch(mixed, 4), 9)
+    with pytest.raises(TypeError, match="no sources"):
+        per_source(plan(), 3)
+
+
+def test_oversized_samples_are_alone_with_a_batch_size_too():
+    made = BucketPlan(LENGTHS, 8, max_length=40, oversized="alone", divisor=2, tail="keep", seed=1)
+    for step in range(made.steps()):
+        long = [id for id in made.batch(step).ids.tolist() if LENGTHS[id] > 40]
+        assert not long or len(made.batch(step)) <= 2 or step == made.steps() - 1

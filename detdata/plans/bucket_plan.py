@@ -20,7 +20,7 @@ from detdata.plans.bucket_shape import FORMAT, BucketShape, members, place_of
 from detdata.plans.lengths import MAX_LENGTH, LengthIndex, as_lengths, lengths_digest
 from detdata.plans.plan import MAX_BATCH
 from detdata.plans.runs import Runs
-from detdata.plans.spans import Change, Spans, before_resize
+from detdata.plans.spans import Change, Spans, before_resize, steps_now
 from detdata.plans.stepped import SteppedPlan
 from detdata.records import Spec, canonical_json, register_format
 
@@ -315,6 +315,11 @@ class BucketPlan(SteppedPlan):
         if canonical_json(made.spec()) != canonical_json(dict(spec)):
             raise UnknownFormat(f"a {FORMAT} spec is not in its one form; it stands for {brief(made.spec())}")
         return made
+
+    def _past(self, step: int) -> tuple[object, ...]:
+        """What decides the batches before a step."""
+        made = [change for change, now in zip(self._changes, steps_now(self._changes), strict=True) if now < step]
+        return made, self.consumed(step), self.epoch(step)
 
     def _tables(self) -> Tables:
         return {self._lengths_digest: self.lengths}

@@ -40,7 +40,8 @@ class Rules:
     def sizes(self, size: int) -> Int64Array:
         """Samples of a batch of each bucket. Raises ValueError if a bucket's samples are too long for it."""
         if not self.tokens:
-            return np.full(self.index.bounds.size, size, dtype=np.int64)
+            alone = (self.index.bounds > self.limit) & (self.oversized == "alone")
+            return np.where(alone, self.divisor, size).astype(np.int64)
         found = size // np.maximum(self.index.bounds, 1) // self.divisor * self.divisor
         wrong = np.flatnonzero((found == 0) & (self.index.sizes > 0) & (self.index.bounds <= self.limit))
         if wrong.size:
@@ -100,7 +101,12 @@ def bounds_of(
 
 
 def _given(boundaries: object) -> Int64Array:
-    array = np.asarray(boundaries)
+    try:
+        array = np.asarray(boundaries)
+    except (ValueError, OverflowError) as error:
+        raise ArgumentTypeError(f"boundaries must be integers in one dimension: {error}") from error
+    if isinstance(boundaries, (list, tuple)) and bool in set(map(type, boundaries)):
+        raise ArgumentTypeError(f"boundaries must be integers, got {brief(boundaries)} with a bool among them")
     if array.ndim != 1 or array.dtype.kind not in "iu" or not array.size:
         raise ArgumentTypeError(f"boundaries must be integers in one dimension, at least one; got {brief(boundaries)}")
     if int(array.min()) < 0 or int(array.max()) > MAX_LENGTH or (np.diff(array.astype(np.int64)) <= 0).any():

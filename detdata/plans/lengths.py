@@ -27,7 +27,10 @@ def as_lengths(values: Any, name: str = "lengths") -> npt.NDArray[Any]:
     >>> as_lengths([3, 1]).tolist()
     [3, 1]
     """
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except (ValueError, OverflowError) as error:
+        raise ArgumentTypeError(f"{name} must be integers in one dimension, one a sample: {error}") from error
     if array.size == 0 and isinstance(values, (list, tuple)):  # NumPy makes floats of no items
         array = array.astype(np.int64)
     if (

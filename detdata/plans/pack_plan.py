@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, final
 
@@ -357,6 +358,20 @@ class PackPlan(SteppedPlan):
         plan = object.__new__(cls)
         plan._documents, plan._phases = documents, tuple(phases)
         return plan
+
+    def _past(self, step: int) -> tuple[object, ...]:
+        """What decides the batches before a step."""
+        kept = [phase for phase in self._phases if phase.first < step]
+        if not kept:
+            return ()
+        here, terms = kept[-1], kept[-1].terms
+        # A skip that ends at this step's first sequence belongs to the plan that goes on from here, not to its past.
+        terms = replace(
+            terms,
+            resizes=tuple(item for item in terms.resizes if item[0] < step - here.first),
+            skips=tuple(skip for skip in terms.skips if skip[2:] < here.position(step)),
+        )
+        return [phase.terms for phase in kept[:-1]], terms, self.consumed(step)
 
     def _rebuild(self, terms: list[Terms]) -> tuple[Phase, ...]:
         return build(terms, self.tail, self._documents.cut)

@@ -12,24 +12,44 @@ from detdata.checks import as_int, brief
 from detdata.errors import ArgumentTypeError
 from detdata.orders.mixture import Mixture
 from detdata.plans.plan import MAX_STEP, Plan
+from detdata.plans.protocol import AnyPlan
 
 
-def per_source(plan: Plan, step: int) -> dict[str, int]:
+def per_source(plan: AnyPlan, step: int) -> dict[str, int]:
     """Return how many samples of each source all ranks consumed before a step; their sum is `plan.consumed(step)`.
 
-    plan: of a `Mixture`. Exact: what a tail dropped and what was skipped doesn't count, nor does padding. For logs, and
-    for a checkpoint beside its progress. Cost: some 0.5 ms; with `size=` and tail="drop", for each epoch that drops.
-    Raises TypeError for a plan of another order, ValueError for a negative step.
+    plan: of a `Mixture` or a `PlanMixture`, also in `EveryEpoch` and `Phases`. Exact: what a tail dropped and what was
+    skipped doesn't count, nor does padding. For logs; states and checkpoints have it in `Progress.per_source`.
+    Cost: some 0.5 ms; with `size=` and tail="drop", for each epoch that drops.
+    Raises TypeError for a plan of no mixture, ValueError for a negative step.
 
     >>> from detdata import Shuffle
     >>> mixture = Mixture({"web": Shuffle(10**6), "code": Shuffle(10**4)}, {"web": 3, "code": 1}, size=10**5)
     >>> per_source(Plan(mixture, 64), 1000)
     {'web': 48000, 'code': 16000}
     """
-    mixture = plan.order if isinstance(plan, Plan) else None
-    if not isinstance(mixture, Mixture):
-        raise ArgumentTypeError(f"plan must be a Plan of a Mixture, got {brief(plan)}; other orders have no sources")
-    place = plan._walk.place(as_int(step, "step", high=MAX_STEP))
+    found = per_source_if_any(plan, as_int(step, "step", high=MAX_STEP))
+    if found is None:
+        raise ArgumentTypeError(f"plan must be of a Mixture or a PlanMixture, got {brief(plan)}: it has no sources")
+    return found
+
+
+def per_source_if_any(plan: AnyPlan, step: int) -> dict[str, int] | None:
+    """Return `per_source` of a plan that is of a mixture, None of any other.
+
+    >>> from detdata import Sequential
+    >>> per_source_if_any(Plan(Sequential(8), 2), 1) is None
+    True
+    """
+    if isinstance(plan, Plan):
+        return _of_mixture(plan, plan.order, step) if isinstance(plan.order, Mixture) else None
+    own = getattr(plan, "_per_source", None)  # of plans made of plans
+    found: dict[str, int] | None = None if own is None else own(step)
+    return found
+
+
+def _of_mixture(plan: Plan, mixture: Mixture, step: int) -> dict[str, int]:
+    place = plan._walk.place(step)
     here = plan._epochs.position(place.epoch, place.q)
     counts = _had(mixture, place.epoch, here)
     for first, last, begin, end in _unused(plan, place.epoch):
@@ -38,19 +58,6 @@ def per_source(plan: Plan, step: int) -> dict[str, int]:
         if begin < here:
             counts -= _had_between(mixture, place.epoch, place.epoch + 1, begin, min(end, here))
     return dict(zip(mixture.names, counts.tolist(), strict=True))
-
-
-def per_source_if_any(plan: object, step: int) -> dict[str, int] | None:
-    """Return `per_source` of a plan that is of a mixture, None of any other.
-
-    >>> from detdata import Sequential
-    >>> per_source_if_any(Plan(Sequential(8), 2), 1) is None
-    True
-    """
-    if isinstance(plan, Plan) and isinstance(plan.order, Mixture):
-        return per_source(plan, step)
-    own = getattr(plan, "consumed_per_source", None)
-    return None if own is None else dict(own(step))
 
 
 def _unused(plan: Plan, before: int) -> Iterator[tuple[int, int, int, int]]:

@@ -26,6 +26,7 @@ from detdata.plans.composite import (
     rebuilt,
     when_from,
 )
+from detdata.plans.per_source import per_source_if_any
 from detdata.plans.plan import MAX_STEP
 from detdata.plans.protocol import AnyPlan
 from detdata.plans.short_steps import short_steps
@@ -116,6 +117,15 @@ class Phases(CompositePlan):
     def documents(self) -> int | None:
         """Of packed plans how many documents there are; None of others."""
         return documents_of(self._phases[0].plan)
+
+    def _per_source(self, step: int) -> dict[str, int] | None:
+        total: dict[str, int] = {}
+        for link in self._links:
+            if link.begin <= step:
+                begin, end = (per_source_if_any(link.plan, at) for at in (link.first, link.local(min(step, link.end))))
+                for name, count in (end or {}).items():
+                    total[name] = total.get(name, 0) + count - (begin or {})[name]
+        return total or None
 
     def _short_steps(self, first: int, last: int) -> Iterator[int]:
         ends = [*self._begins[1:], last]

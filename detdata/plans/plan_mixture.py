@@ -123,6 +123,9 @@ class PlanMixture(CompositePlan):
         documents = self._bases if self._documents is None else self._documents
         return dict(zip(self._names, zip(self._bases, documents, strict=True), strict=False))
 
+    def _per_source(self, step: int) -> dict[str, int]:
+        return self.consumed_per_source(step)
+
     def _short_steps(self, first: int, last: int) -> Iterator[int]:
         for source, (low, high) in enumerate(zip(self._counts(first), self._counts(last), strict=True)):
             for local in short_steps(self._plans[source], low, high):

@@ -154,17 +154,25 @@ class Spans:
         return Spans((*kept, *moved))
 
 
+def steps_now(changes: tuple[Change, ...]) -> list[int]:
+    """Return the step at which each change is now, after the skips that were made later."""
+    found = []
+    for index, change in enumerate(changes):
+        now = change.first
+        for later in changes[index + 1 :]:
+            if later.kind == "skip":
+                now = now - (later.value - later.first) if now >= later.value else min(now, later.first)
+        found.append(now)
+    return found
+
+
 def before_resize(changes: tuple[Change, ...], step: int) -> tuple[Change, ...]:
     """Return the changes that stay when the size changes at `step`: those of size at later steps give way.
 
     Raises ValueError where steps from a later one on are skipped already: what they were would change.
     """
     kept = []
-    for index, change in enumerate(changes):
-        now = change.first  # the step at which it is now, after the skips that were made later
-        for later in changes[index + 1 :]:
-            if later.kind == "skip":
-                now = now - (later.value - later.first) if now >= later.value else min(now, later.first)
+    for index, (change, now) in enumerate(zip(changes, steps_now(changes), strict=True)):
         if change.kind == "skip" and now > step:
             raise ArgumentValueError(
                 f"step is {step}, but steps from {now} on are skipped already: changes of this plan are made in the "

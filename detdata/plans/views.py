@@ -12,6 +12,7 @@ from detdata.checks import as_int
 from detdata.orders.base import MAX_EPOCH
 from detdata.plans.batch import Batch
 from detdata.plans.composite import CompositePlan, as_plan, documents_of, epochs_begun, first_use, rebuilt
+from detdata.plans.per_source import per_source_if_any
 from detdata.plans.plan import MAX_STEP
 from detdata.plans.protocol import AnyPlan
 from detdata.plans.short_steps import short_steps
@@ -62,6 +63,9 @@ class EveryEpoch(CompositePlan):
     def documents(self) -> int | None:
         """Of a packed plan how many documents there are; None of others."""
         return documents_of(self._plan)
+
+    def _per_source(self, step: int) -> dict[str, int] | None:
+        return per_source_if_any(self._plan, step)
 
     def _short_steps(self, first: int, last: int) -> Iterator[int]:
         return short_steps(self._plan, first, last)

@@ -215,6 +215,7 @@ class Run:
         self.bounds, self.D, self.seed, self.tail = spec["bounds"], spec["divisor"], spec["seed"], spec["tail"]
         assert spec["lengths"] == {"count": len(lengths), "digest": lengths_digest(lengths)}
         limit = limit_of(spec["max_length"], spec["max_tokens"], self.D)
+        self.alone = [spec["oversized"] == "alone" and b > limit for b in self.bounds]
         self.by_tokens = spec["max_tokens"] is not None
         self.own = lengths
         self.len = [min(length, limit) for length in lengths] if spec["oversized"] == "clip" else lengths
@@ -225,7 +226,7 @@ class Run:
 
     def sizes(self, size):
         if not self.by_tokens:
-            return [size] * len(self.bounds)
+            return [self.D if alone else size for alone in self.alone]
         D = self.D
         return [min(max(size // max(b, 1) // D * D, D), 2**31 // D * D) for b in self.bounds]
 
