@@ -184,6 +184,23 @@ def plans() -> dict[str, Callable[[], Any]]:
     return made
 
 
+def buckets() -> dict[str, Callable[[], BucketPlan]]:
+    """Return makers of the bucketed plans whose digests and specs are recorded."""
+    lengths = np.arange(5000) ** 2 % 701 + 1
+    made: dict[str, Callable[[], BucketPlan]] = {
+        f"{name},{tail}": partial(
+            lambda size, tail: BucketPlan(lengths, **size, seed=3, tail=tail, divisor=2), size, tail
+        )
+        for name, size in (("batch_size", {"batch_size": 48}), ("max_tokens", {"max_tokens": 9000}))
+        for tail in ("drop", "keep", "pad")
+    }
+    made["longest_first"] = lambda: BucketPlan(lengths, max_tokens=9000, longest_first=True, boundaries=[50, 200, 400])
+    made["clip"] = lambda: BucketPlan(lengths, 32, max_length=300, oversized="clip")
+    made["alone"] = lambda: BucketPlan(lengths, 32, max_length=300, oversized="alone", num_buckets=5)
+    made["changed"] = lambda: BucketPlan(lengths, 32, seed=1).resized(40, 96).skipping(60, 66).resized(100, 16)
+    return made
+
+
 def packed() -> dict[str, Callable[[], detdata.PackPlan]]:
     """Return makers of the packed plans whose digests and specs are recorded."""
     lengths = [id * 37 % 101 for id in range(5000)]
@@ -227,6 +244,10 @@ def cases() -> dict[str, Callable[[], Any]]:
         table[f"pack_plan/digest,{name}"] = partial(lambda build: build().digest(0, 40), build)
         table[f"pack_plan/late,{name}"] = partial(lambda build: build().digest(10**9, 10**9 + 2), build)
         table[f"pack_plan/spec,{name}"] = partial(lambda build: build().spec(), build)
+    for name, bucketed in buckets().items():
+        table[f"bucket_plan/digest,{name}"] = partial(lambda bucketed: bucketed().digest(0, 300), bucketed)
+        table[f"bucket_plan/late,{name}"] = partial(lambda bucketed: bucketed().digest(10**9, 10**9 + 2), bucketed)
+        table[f"bucket_plan/spec,{name}"] = partial(lambda bucketed: bucketed().spec(), bucketed)
     for name, make in schedules().items():
         table[f"schedules/digest,{name}"] = partial(lambda make: make().digest(0, 600), make)
         table[f"schedules/spec,{name}"] = partial(lambda make: make().spec(), make)
