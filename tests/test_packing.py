@@ -236,6 +236,11 @@ def test_large_unsigned_tokens_beside_signed_ones_stay_what_they_are():
     assert sorted(read_packed(documents, plan.batch(0)).tokens[0].tolist()) == [2**53 + 1, 2**53 + 3]
 
 
+@pytest.mark.parametrize("kind", [np.array, torch.tensor])
+def test_a_row_of_padding_alone_is_a_stretch_too(kind):
+    assert cu_seqlens(kind([[0, 0, 0], [1, 2, 0], [1, 1, 1]])).tolist() == [0, 3, 4, 5, 6, 9]
+
+
 def test_an_empty_part_has_no_rows():
     plan = PackPlan([5], 4, 4, tail="keep")  # two sequences, four ranks
     packed = read_packed(documents_of([5]), plan.shard(0, 3, 4))

@@ -1,7 +1,9 @@
 """Laws of bucketed plans over random configurations, against sets and counters that know nothing of the arithmetic."""
 
+import os
 import pickle
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -323,3 +325,27 @@ def test_what_an_epoch_drops_is_never_what_the_one_before_did():
         dropped = [set(range(n)) - set(epoch_ids(plan, epoch)) for epoch in range(6)]
         assert [len(ids) for ids in dropped] == [n % size] * 6
         assert set.intersection(*dropped) == set()
+
+
+def private_kib():
+    """Memory that this process shares with no other, KiB."""
+    lines = Path("/proc/self/smaps_rollup").read_text(encoding="ascii").splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Private_Dirty:"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="needs Linux's smaps_rollup")
+def test_forked_processes_share_the_lengths_and_the_index():
+    lengths = np.arange(4_000_000, dtype=np.int64) % 997 + 1  # 32 MB, and 16 MB of index
+    plan = BucketPlan(lengths, 512, seed=1)
+    plan.batch(0)
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        before = private_kib()
+        for step in range(0, plan.steps(), plan.steps() // 50):
+            plan.batch(step)
+            plan.when(step)
+        os.write(write, str(private_kib() - before).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert int(os.read(read, 100)) < 8 * 1024

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detdata import Plan, Sequential
+from detdata.plans.lengths import CHUNK
 from detdata.plans.pack_fit import best_fit
 from detdata.plans.pack_plan import PackPlan
 from detdata.plans.pack_primes import prime_from
@@ -175,9 +176,35 @@ def test_a_modulus_is_the_next_prime(n):
 
 
 def test_the_first_primes_are_those_of_a_sieve():
-    primes = [p for p in range(2, 2000) if all(p % d for d in range(2, isqrt(p) + 1))]
+    primes = [p for p in range(2, 5000) if all(p % d for d in range(2, isqrt(p) + 1))]
 
     assert primes == sorted({prime_from(n) for n in range(primes[-1] + 1)})
+
+
+@pytest.mark.parametrize("n", [29_341, 46_657, 252_601, 314_821, 25_326_001, 161_304_001])
+def test_what_looks_like_a_prime_to_some_tests_is_none(n):
+    assert prime_from(n) > n
+
+
+def test_the_place_of_every_document_is_found_however_far_the_prime_is():
+    lengths = np.full(114, 5)  # the next prime is 127
+    plan = PackPlan(lengths, 11, 1, seed=3, method="best_fit", tail="keep")
+    for epoch in range(20):
+        first = plan.first_step(epoch)
+        for step in range(first, first + plan.steps(epoch)):
+            for document in plan.batch(step).segments["document"].tolist():
+                assert step == plan.when(document, epoch)
+
+
+def test_more_documents_than_are_counted_at_a_time():
+    lengths = np.random.default_rng(0).integers(0, 40, CHUNK + 5000).astype(np.int8)
+    for method in ("best_fit", "concat"):
+        plan = PackPlan(lengths, 32, 64, seed=3, method=method)
+        found = plan.segments(np.arange(plan.sequences), 1)
+        seen = np.bincount(found["document"], found["stop"] - found["start"], minlength=lengths.size)
+        assert np.array_equal(seen.astype(np.int64), lengths)
+        assert np.bincount(found["row"], found["stop"] - found["start"]).max() == 32
+        assert plan.tokens == int(lengths.sum(dtype=np.int64))
 
 
 def test_documents_of_one_length_meet_others_each_epoch_evenly():

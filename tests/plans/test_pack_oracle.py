@@ -10,6 +10,7 @@ from itertools import islice
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from detdata.plans.batch import part_of
 from detdata.plans.pack_plan import PackPlan
 from tests.plans import pack_second as second
 
@@ -149,6 +150,8 @@ def test_parts_are_disjoint_and_their_union_is_the_batch(run, world_size, micro_
         for micro in range(micro_steps):
             part = plan.shard(step, rank, world_size, micro, micro_steps)
             assert (part.step, part.epoch, part.start, part.width) == (step, whole.epoch, whole.start, whole.width)
+            cut = part_of(whole, grid * micro_steps, rank, world_size, range(micro, micro + 1), micro_steps)
+            assert (rows_of(cut), cut.ids.tolist()) == (rows_of(part), part.ids.tolist())
             places = range(micro * grid + rank, (micro + 1) * grid, world_size)
             for place, id, real, row in zip(places, part.ids.tolist(), part.real.tolist(), rows_of(part), strict=False):
                 assert place not in rows

@@ -126,6 +126,24 @@ def test_a_length_that_does_not_change_is_no_change(method):
     assert plan.relengthened(step, 4, 1) == plan.resized(step, 1) != plan
 
 
+def test_what_a_later_change_of_length_replaces_leaves_no_trace():
+    plan = PackPlan([90, 5, 7], 4, 2).relengthened(5, 8, 1)
+
+    assert plan.resized(9, 3).relengthened(7, 16, 1) == plan.relengthened(7, 16, 1)
+    assert plan.relengthened(9, 5, 1).relengthened(7, 16, 1) == plan.relengthened(7, 16, 1)
+    assert plan.relengthened(2, 3) == PackPlan([90, 5, 7], 4, 2).relengthened(2, 3)
+
+
+def test_numbers_go_on_behind_a_phase_that_was_skipped_whole():
+    plan = PackPlan([40], 4, 1).relengthened(1, 3).relengthened(3, 5)  # of 4, of 3 twice, then from token 10 on
+    left = plan.skipping(1, 3)
+
+    assert [left.batch(step).segments.tolist() for step in (0, 1)] == [[(0, 0, 0, 4)], [(0, 0, 10, 15)]]
+    assert [left.batch(step).ids.tolist() for step in (0, 1, 2)] == [[0], [3], [4]]  # 0, 1, 2 are those up to token 12
+    assert left.segments([0, 3, 4]).tolist() == [(0, 0, 0, 4), (1, 0, 10, 15), (2, 0, 15, 20)]
+    assert PackPlan.from_spec(left.spec(), [40]) == left
+
+
 @pytest.mark.parametrize("dtype", [np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64, ">i4"])
 def test_lengths_of_any_width_make_the_same_plan_and_are_not_copied(dtype, tmp_path):
     lengths = random_lengths(1000, 100).astype(dtype)
@@ -231,6 +249,7 @@ def test_bad_calls_are_refused_by_name():
         (lambda: plan.relengthened(2, "4"), TypeError, "seq_len"),
         (lambda: plan.skipping(4, 6).relengthened(2, 8, 1), ValueError, "first, then skip"),
         (lambda: plan.relengthened(2, 8, 1).skipping(4, 6).resized(1, 1), ValueError, "first, then skip"),
+        (lambda: plan.relengthened(2, 8, 1).skipping(4, 6).relengthened(1, 3, 1), ValueError, "first, then skip"),
     ]
     for call, kind, names in calls:
         with pytest.raises(kind, match=names):
