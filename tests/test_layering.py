@@ -52,7 +52,7 @@ ANYWHERE_IN = {
     "matplotlib": {"demo"},
 }
 IN_FUNCTIONS_OF = {
-    "torch": {"orders/torch_shuffle.py", "corpora/columns.py"},
+    "torch": {"orders/torch_shuffle.py", "corpora/columns.py", "packing.py"},
     "blake3": {"algorithms.py"},
     "fsspec": {"versions/remote.py", "checkpoint/remote_path.py", "corpora/remote.py"},
 }

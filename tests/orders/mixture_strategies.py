@@ -12,8 +12,8 @@ from detdata import Concat, Sequential, Shuffle
 from detdata.orders.mixture import Mixture
 from tests.orders.strategies import SEEDS
 
-MANY = settings(max_examples=6 * settings.default.max_examples)  # three hundred, where no more are asked for
-SOME = settings(max_examples=3 * settings.default.max_examples)
+MANY = settings(max_examples=4 * settings.default.max_examples)  # two hundred, where no more are asked for
+SOME = settings(max_examples=2 * settings.default.max_examples)
 STOPS = ("first", "all", "all_once")
 
 WEIGHTS = st.one_of(

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from detdata.plans.bucket_plan import BucketPlan
 
 EPOCHS = 3
+SOME = settings(max_examples=2 * settings.default.max_examples, deadline=None)
+MANY = settings(max_examples=3 * settings.default.max_examples, deadline=None)
 
 
 @st.composite
@@ -53,7 +55,7 @@ def bucket_of(plan, id):
     return int(np.searchsorted(plan.boundaries, plan.lengths[id]))
 
 
-@settings(max_examples=300, deadline=None)
+@MANY
 @given(plan=plans())
 def test_each_sample_comes_once_an_epoch(plan):
     for epoch in range(EPOCHS):
@@ -65,7 +67,7 @@ def test_each_sample_comes_once_an_epoch(plan):
             assert plan.dropped(epoch) == 0
 
 
-@settings(max_examples=200, deadline=None)
+@MANY
 @given(plan=plans())
 def test_counts_of_samples_and_steps_agree_with_the_batches(plan):
     consumed, step = 0, 0
@@ -85,7 +87,7 @@ def test_counts_of_samples_and_steps_agree_with_the_batches(plan):
             consumed, step = consumed + int(batch.real.sum()), step + 1
 
 
-@settings(max_examples=200, deadline=None)
+@MANY
 @given(plan=plans())
 def test_batches_are_of_one_bucket_or_of_neighbours_and_keep_to_the_budget(plan):
     for step in range(plan.first_step(2)):
@@ -108,13 +110,12 @@ def mixed(plan, epoch):
     return sum(len({bucket_of(plan, id) for id in real_ids(plan.batch(step))}) > 1 for step in steps)
 
 
-@settings(max_examples=100, deadline=None)
 @given(plan=plans())
 def test_few_batches_are_mixed(plan):
     assert mixed(plan, 0) <= plan.boundaries.size + 3
 
 
-@settings(max_examples=150, deadline=None)
+@SOME
 @given(plan=plans())
 def test_when_names_the_step_of_each_sample(plan):
     for epoch in range(2):
@@ -142,7 +143,7 @@ def size_for(plan, draw):
     return {"max_tokens": divisor * int(plan.lengths.max()) * draw(st.integers(1, 5))}
 
 
-@settings(max_examples=300, deadline=None)
+@MANY
 @given(plan=plans(tails=("keep", "pad")), data=st.data())
 def test_a_resize_goes_on_with_exactly_the_unseen_rest(plan, data):
     step = 0
@@ -164,7 +165,7 @@ def test_a_resize_goes_on_with_exactly_the_unseen_rest(plan, data):
     assert again.digest(0, changed.first_step(2)) == changed.digest(0, changed.first_step(2))
 
 
-@settings(max_examples=150, deadline=None)
+@SOME
 @given(plan=plans(), data=st.data())
 def test_a_resize_of_a_dropping_plan_drops_less_than_a_batch(plan, data):
     step = data.draw(st.integers(0, plan.first_step(2)))
@@ -182,7 +183,7 @@ def test_a_resize_of_a_dropping_plan_drops_less_than_a_batch(plan, data):
         consumed += int(changed.batch(number).real.sum())
 
 
-@settings(max_examples=200, deadline=None)
+@MANY
 @given(plan=plans(), data=st.data())
 def test_skipped_steps_are_gone_and_the_others_move_up(plan, data):
     first = data.draw(st.integers(0, plan.first_step(2)))
@@ -208,7 +209,7 @@ def test_skipped_steps_are_gone_and_the_others_move_up(plan, data):
     assert BucketPlan.from_spec(skipped.spec(), plan.lengths).digest(0, first + 9) == skipped.digest(0, first + 9)
 
 
-@settings(max_examples=150, deadline=None)
+@SOME
 @given(plan=plans(), data=st.data())
 def test_a_resize_after_a_skip_and_a_skip_after_a_resize(plan, data):
     first = data.draw(st.integers(0, 4))
@@ -232,7 +233,7 @@ def test_a_resize_after_a_skip_and_a_skip_after_a_resize(plan, data):
             twice.resized(later - 1, **size_for(plan, data.draw))
 
 
-@settings(max_examples=150, deadline=None)
+@SOME
 @given(plan=plans(tails=("keep",)), data=st.data())
 def test_a_later_change_of_size_moves_up_with_a_skip(plan, data):
     at = data.draw(st.integers(1, 9))
@@ -255,7 +256,6 @@ def test_a_later_change_of_size_moves_up_with_a_skip(plan, data):
         assert set(Counter(epoch_ids(changed, epoch)).values()) <= {1}
 
 
-@settings(max_examples=100, deadline=None)
 @given(plan=plans(), parts=st.sampled_from([(1, 1), (2, 1), (3, 1), (1, 2), (2, 2)]))
 def test_the_parts_of_ranks_and_micro_steps_make_up_the_batch(plan, parts):
     ranks, micro = parts
@@ -282,7 +282,6 @@ def test_the_ranks_of_a_step_are_even_in_tokens():
         assert max(tokens) - min(tokens) <= width - int(lengths[plan.batch(step).ids].min())
 
 
-@settings(max_examples=100, deadline=None)
 @given(plan=plans())
 def test_a_pickled_plan_is_the_same_and_plans_are_values(plan):
     again = pickle.loads(pickle.dumps(plan))
@@ -292,7 +291,7 @@ def test_a_pickled_plan_is_the_same_and_plans_are_values(plan):
     assert again.digest(0, 6) == plan.digest(0, 6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(lengths=st.lists(st.integers(1, 500), min_size=60, max_size=300), seed=st.integers(0, 100))
 def test_what_comes_together_and_in_what_order_changes_every_epoch(lengths, seed):
     plan = BucketPlan(np.array(lengths), 4, seed=seed, num_buckets=4)
@@ -305,7 +304,6 @@ def test_what_comes_together_and_in_what_order_changes_every_epoch(lengths, seed
     assert len(together[0] & together[1]) < len(together[0]) / 2
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     lengths=st.lists(st.integers(1, 200), min_size=8, max_size=200),
     batch_size=st.integers(1, 8),

@@ -78,7 +78,7 @@ def same(plan, upto):
         assert set(batch.epochs.tolist()) == {batch.epoch}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples, deadline=None)
 @given(data=st.data(), configuration=configurations())
 def test_plans_are_what_the_second_implementation_makes(data, configuration):
     lengths, how = configuration
@@ -135,7 +135,6 @@ def test_a_budget_that_no_number_of_samples_reaches():
     same(plan, 3)
 
 
-@settings(max_examples=20, deadline=None)
 @given(lengths=st.lists(st.integers(0, 2**40), min_size=1, max_size=300), count=st.integers(1, 300))
 def test_bounds_are_what_the_second_implementation_makes(lengths, count):
     plan = BucketPlan(lengths, 1, num_buckets=count)
