@@ -285,6 +285,12 @@ class Loader:
             _log.info(
                 "batch size is %d from step %d on", plan.batch_size_at(progress.global_step), progress.global_step
             )
+        serves = getattr(self.dataset, "serves", None)
+        if callable(serves) and not serves(plan):
+            raise StateMismatch(
+                "the state goes on with other sequences than the dataset has: it was saved with another seq_len. Make "
+                "PackedDataset and Loader with the plan of that run: detdata.from_spec(state['plan'], [lengths])"
+            )
         self._move(plan, progress.global_step, progress.micro_step)
 
 

@@ -110,6 +110,19 @@ def _compare_plans(saved: AnyPlan, plan: AnyPlan, step: int) -> list[tuple[str, 
     was, now = saved.spec(), plan.spec()
     if was["format"] != now["format"]:
         return [("plan", str(was["format"]), str(now["format"]))]
+    if isinstance(saved, BucketPlan) and isinstance(plan, BucketPlan):
+        sizes = [(key, was[key], now[key]) for key in ("batch_size", "max_tokens")]
+        if (was["max_tokens"] is None) != (now["max_tokens"] is None):
+            return [(key, str(old), str(new)) for key, old, new in sizes]
+        if was["bounds"] != now["bounds"] and "clip" == was["oversized"] == now["oversized"]:
+            return [(key, str(old), str(new)) for key, old, new in sizes if old != new] or _differing(was, now)
+    if isinstance(saved, PackPlan) and isinstance(plan, PackPlan) and saved.seq_len_at(0) != plan.seq_len_at(0):
+        return [("seq_len", str(saved.seq_len_at(0)), str(plan.seq_len_at(0))), *_differing(was, now)]
+    return _differing(was, now)
+
+
+def _differing(was: Spec, now: Spec) -> list[tuple[str, str, str]]:
+    """Return the keys of two specs, of those that never change on the way, that differ."""
     fields = [key for key in sorted({*was, *now} - _CHANGING) if was.get(key) != now.get(key)]
     return [(key, _short(was.get(key)), _short(now.get(key))) for key in fields]
 
@@ -137,10 +150,14 @@ def continued(saved: Saved[_P], plan: _P) -> _P:
     if isinstance(was, EveryEpoch) and isinstance(plan, EveryEpoch):
         inner: Saved[Any] = saved._replace(plan=was.plan)  # type: ignore[arg-type]
         return cast("_P", plan.with_plan(continued(inner, plan.plan)))
-    if isinstance(was, Plan) and isinstance(plan, Plan) and was.order != plan.order:
+    if isinstance(was, Plan) and isinstance(plan, Plan) and was.order != plan.order and plan.order.spec()["changes"]:
         was = replace(was, order=plan.order)  # a mixture with other weights from here on: `compare` has seen to that
     if isinstance(plan, CompositePlan) and not changed(plan):
         return was  # its parts are the saved ones', or it is the saved one before a change
+    if isinstance(was, BucketPlan) and isinstance(plan, BucketPlan) and not changed(plan):
+        step = saved.progress.global_step
+        if was._size_at(step) == plan._size_at(0):
+            return was  # to cut its rest anew would be another run
     if changed(plan) or plan == was:
         return plan  # its past is the saved one's: `compare` has seen to that
     # A plan made from its arguments alone: what was changed on the way is in the state, the size from here on is not.

@@ -179,6 +179,18 @@ class PackedDataset:
         """The plan whose sequences these are."""
         return self._plan
 
+    def serves(self, plan: object) -> bool:
+        """Return whether these are the sequences of a plan too: one resized, or seen as `EveryEpoch`, as well.
+
+        >>> plan = PackPlan([30], 4, batch_size=1)
+        >>> dataset = PackedDataset([[0] * 30], plan)
+        >>> dataset.serves(plan.resized(2, 3)), dataset.serves(plan.relengthened(2, 8))
+        (True, False)
+        """
+        while isinstance(plan, EveryEpoch):
+            plan = plan.plan
+        return self._plan.same_sequences(plan)
+
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch the numbers are of from here on, in this process."""
         self._epoch = as_int(epoch, "epoch", high=MAX_EPOCH)

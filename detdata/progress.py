@@ -29,7 +29,7 @@ class Progress:
     epoch: int = 0
     consumed_samples: int = 0
     micro_step: int = 0
-    per_source: dict[str, int] | None = field(default=None, hash=False)
+    per_source: dict[str, int] | None = field(default=None, hash=False, repr=False)
 
     def __post_init__(self) -> None:
         for name in _FIELDS:

@@ -69,7 +69,6 @@ class Reader:
         self.seed = seed
         self.rank = rank
         self._one_by_one = not callable(getattr(dataset, "__getitems__", None))
-        self._epoch: int | None = None
         self._held: list[Stream] | None = None  # looked for in the process that reads
         self._probe: GlobalState | None = None
 
@@ -162,11 +161,9 @@ class Reader:
 
     def _tell_epoch(self, epoch: int) -> None:
         """Call the dataset's own `set_epoch`, where it has one, in the process that reads."""
-        if epoch != self._epoch:
-            self._epoch = epoch
-            set_epoch = getattr(self.dataset, "set_epoch", None)
-            if callable(set_epoch):
-                set_epoch(epoch)
+        set_epoch = getattr(self.dataset, "set_epoch", None)  # each time: another reader may have told another one
+        if callable(set_epoch):
+            set_epoch(epoch)
 
 
 def _by_epoch(part: Part) -> Iterator[tuple[int, Int64Array]]:

@@ -17,6 +17,7 @@ from detdata import (
     Plan,
     PlanMixture,
     Shuffle,
+    Subset,
     Topology,
     per_source,
 )
@@ -254,3 +255,64 @@ def test_oversized_samples_are_alone_with_a_batch_size_too():
     for step in range(made.steps()):
         long = [id for id in made.batch(step).ids.tolist() if LENGTHS[id] > 40]
         assert not long or len(made.batch(step)) <= 2 or step == made.steps() - 1
+
+
+def test_a_change_of_size_is_made_once_however_often_the_run_is_resumed():
+    def resumed(state):
+        loader = Loader(range(150), plan(8, tail="keep"), Topology(), collate_fn=list)
+        loader.load_state_dict(state)
+        return loader
+
+    for was in (plan(tail="keep"), plan(tail="keep").skipping(2, 4)):
+        first = Loader(range(150), was, Topology(), collate_fn=list)
+        list(first.until(7))
+        straight = resumed(first.state_dict())
+        whole = list(straight.until(25))
+        again = resumed(first.state_dict())
+        found = list(again.until(10))
+        for step in (10, 13, 20):
+            again = resumed(again.state_dict())
+            found += list(again.until({10: 13, 13: 20, 20: 25}[step]))
+        assert found == whole
+        assert again.plan == straight.plan
+    skipped = plan(tail="keep").skipping(2, 4)
+    loader = Loader(range(150), skipped, Topology())
+    loader.resume(skipped.consumed(6))
+    plain = Loader(range(150), plan(tail="keep"), Topology())
+    plain.load_state_dict(loader.state_dict())
+    assert plain.plan == skipped
+
+
+def test_weights_that_were_to_change_later_still_do():
+    later = Plan(mixture().reweighted(400, {"a": 9}), 8)
+    loader = Loader(range(130), later, Topology())
+    loader.resume(40)
+    again = Loader(range(130), Plan(mixture(), 8), Topology())
+    again.load_state_dict(loader.state_dict())
+    assert again.plan == later
+
+
+def test_what_a_plan_goes_by_and_the_length_of_its_sequences_are_compared():
+    state = Loader(range(150), plan(), Topology()).state_dict()
+    loader = Loader(range(150), BucketPlan(LENGTHS, max_tokens=400, seed=3), Topology())
+    assert "max_tokens" in [name for name, _, _ in loader.check_state(state)]
+    made = [PackPlan(LENGTHS, length, 2, seed=1, tail="keep") for length in (64, 128)]
+    loaders = [Loader(PackedDataset(list(LENGTHS), packed), packed, Topology()) for packed in made]
+    assert [name for name, _, _ in loaders[0].check_state(loaders[1].state_dict())] == ["seq_len"]
+
+
+@pytest.mark.parametrize("make", [lambda lengths: BucketPlan(lengths, 4), lambda lengths: PackPlan(lengths, 64, 2)])
+def test_a_plan_does_not_change_with_the_callers_lengths(make):
+    lengths = LENGTHS.copy()
+    made = make(lengths)
+    before = made.digest(0, 10)
+    lengths[:] = np.sort(lengths)
+    assert (made.digest(0, 10), made) == (before, make(LENGTHS))
+
+
+def test_a_part_that_lacks_a_sample_does_not_use_it():
+    easy = Plan(Subset(Shuffle(100, seed=1), range(20)), 5)
+    chain = Phases([(easy, 6), (Plan(Shuffle(100, seed=2), 10), None)])
+    assert chain.when(50, 2) == next(s for s in range(6, 16) if 50 in chain.batch(s).ids)
+    assert EveryEpoch(easy, 3).when(50) is None
+    assert PlanMixture({"a": easy}, {"a": 1}, size=4).when(50) is None

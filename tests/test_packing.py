@@ -248,3 +248,25 @@ def test_an_empty_part_has_no_rows():
     assert packed.tokens.shape == (0, 4)
     assert packed.cu_seqlens.tolist() == [0]
     assert packed.max_seqlen == 0
+
+
+def test_a_state_of_another_seq_len_is_refused():
+    lengths = [7, 3, 12, 5, 9, 4] * 8
+    plain = PackPlan(lengths, 16, 2, seed=1)
+    longer = plain.relengthened(3, 32)
+    saved = Loader(PackedDataset(documents_of(lengths), longer), longer, Topology())
+    saved.resume(longer.consumed(5))
+    loader = Loader(PackedDataset(documents_of(lengths), plain), plain, Topology())
+    with pytest.raises(ValueError, match="another seq_len"):
+        loader.load_state_dict(saved.state_dict())
+
+
+def test_two_loaders_over_one_dataset_each_read_their_own_epoch():
+    lengths = [7, 3, 12, 5, 9, 4] * 8
+    plan = PackPlan(lengths, 16, 2, seed=1)
+    dataset = PackedDataset(documents_of(lengths), plan)
+    first, second = Loader(dataset, plan, Topology()), Loader(dataset, plan, Topology())
+    second.resume(plan.consumed(plan.first_step(2)))
+    for mine, other, step in zip(first, second, range(5), strict=False):
+        for batch, at in ((mine, step), (other, plan.first_step(2) + step)):
+            assert batch["tokens"].tolist() == read_packed(documents_of(lengths), plan.batch(at)).tokens.tolist()

@@ -118,6 +118,7 @@ def _read(path: Path, tables: tuple[Path, ...]) -> AnyPlan:
     """Return the plan of a spec, a loader's state, or a checkpoint."""
     import numpy as np
 
+    from detdata.orders.tables import TableMissing
     from detdata.plans.protocol import AnyPlan
     from detdata.plans.rebuilt import from_spec
 
@@ -135,8 +136,13 @@ def _read(path: Path, tables: tuple[Path, ...]) -> AnyPlan:
     try:
         arrays = [np.load(table, mmap_mode="r", allow_pickle=False) for table in tables]
     except ValueError as error:
-        raise ArgumentValueError(f"--table: {error}") from error
-    found = from_spec(spec, arrays)
+        names = ", ".join(map(str, tables))
+        raise ArgumentValueError(f"--table: {names}: not all of them are .npy files of numbers") from error
+    try:
+        found = from_spec(spec, arrays)
+    except TableMissing as error:
+        told = str(error).partition("; give them")[0]
+        raise ArgumentValueError(f"{told}; give them in a .npy file: --table FILE") from error
     if not isinstance(found, AnyPlan):
         raise UnknownFormat(
             f"{file} holds the spec of a {type(found).__name__}, which is no plan: make one, Plan(order, batch_size)"

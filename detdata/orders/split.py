@@ -21,7 +21,7 @@ from detdata.checks import as_int, as_seed, brief
 from detdata.errors import ArgumentTypeError, ArgumentValueError
 from detdata.keys import GOLDEN, fold, fold_each, mix64
 from detdata.orders.base import Order, as_order
-from detdata.orders.compose import Subset
+from detdata.orders.compose import MAX_READ, Subset
 from detdata.orders.shuffle import Sequential, Shuffle
 from detdata.orders.tables import Tables
 from detdata.records import Spec, from_spec, register_format
@@ -108,6 +108,10 @@ class SplitPart(Order):
         self._seed = as_seed(seed)
         if not order._uses_each_once():
             raise ArgumentTypeError(f"order: in a {type(order).__name__} an id has no place of its own; {_INSTEAD}")
+        if order.size > MAX_READ:
+            raise ArgumentValueError(
+                f"order has {order.size} samples; a part is chosen by looking at each, of at most 2**31"
+            )
         ids = _chosen(order, self._start, self._stop, self._seed)
         if not ids.size:
             share = (self._stop - self._start) / 2**64

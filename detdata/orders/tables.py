@@ -51,11 +51,17 @@ def table_at_hand(digest: object, kind: type[_Kind], what: str, way: str) -> _Ki
     table = _at_hand.get().get(digest)
     if not isinstance(table, kind):
         raise TableMissing(
-            f"this spec names its {what} by the digest {brief(digest)}, and they are not at hand; give them: {way}",
+            f"this spec names its {what} by the digest {digest[:100]}, and {_told()}; give them: {way}",
             what,
             digest,
         )
     return table
+
+
+def _told() -> str:
+    """Say which tables are at hand."""
+    held = sorted(_at_hand.get())
+    return f"those given have {', '.join(held)[:500]}" if held else "none are at hand"
 
 
 def rebuild_with(spec: Mapping[str, Any], table: Any, kind: type[_Kind], format: str, what: str) -> _Kind:

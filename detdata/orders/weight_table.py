@@ -119,7 +119,7 @@ def scaled(hashes: UInt64Array, total: int) -> Int64Array:
 def _read(weights: Any) -> npt.NDArray[Any]:
     """Return weights as an array of one dimension of integers or of floats of up to 64 bits, each checked."""
     try:
-        array = np.asarray(weights)
+        array = np.asanyarray(weights)
     except (OverflowError, ValueError) as error:
         raise ArgumentTypeError(f"weights must be numbers in one dimension: {error}") from error
     mixed = isinstance(weights, (list, tuple)) and bool in set(map(type, weights))  # NumPy makes numbers of them
@@ -128,6 +128,8 @@ def _read(weights: Any) -> npt.NDArray[Any]:
             f"weights must be integers or floats of at most 64 bits, got {brief(weights)} of dtype {array.dtype}"
             f"{' with a bool among them' if mixed else ''}"
         )
+    if isinstance(array, np.ma.MaskedArray):
+        raise ArgumentTypeError("weights is a masked array; give its filled values: weights.filled(0)")
     if array.ndim != 1:
         raise ArgumentTypeError(f"weights must have one dimension, one weight an id; got the shape {array.shape}")
     if not array.size:
@@ -137,7 +139,7 @@ def _read(weights: Any) -> npt.NDArray[Any]:
         if not good.all():
             at = int(np.flatnonzero(~good)[0])
             raise ArgumentValueError(f"weights[{first + at}] is {part[at]}; a weight is a finite number of at least 0")
-    return array
+    return np.asarray(array)
 
 
 def _chunks(array: npt.NDArray[Any]) -> Iterator[tuple[int, npt.NDArray[Any]]]:

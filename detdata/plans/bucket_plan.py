@@ -13,10 +13,11 @@ from detdata.arrays import Int64Array, as_int64
 from detdata.checks import as_int, as_seed, brief
 from detdata.errors import ArgumentTypeError, ArgumentValueError, UnknownFormat
 from detdata.orders.base import MAX_EPOCH
-from detdata.orders.tables import Tables, rebuild, table_at_hand
+from detdata.orders.tables import Tables, rebuild
 from detdata.plans.batch import Batch
 from detdata.plans.bucket_rules import BucketTail, Oversized, Rules, bounds_of, check_choice, check_long
 from detdata.plans.bucket_shape import FORMAT, BucketShape, members, place_of
+from detdata.plans.bucket_spec import lengths_at_hand, read_changes
 from detdata.plans.lengths import MAX_LENGTH, LengthIndex, as_lengths, lengths_digest
 from detdata.plans.plan import MAX_BATCH
 from detdata.plans.runs import Runs
@@ -35,7 +36,8 @@ _MAX_TOKENS = 2**40
 class BucketPlan(SteppedPlan):
     """Which samples every global step consumes, those of one step of like length.
 
-    lengths: int[n], the length of each sample, any integer dtype, memory-mapped too; they are not copied.
+    lengths: int[n], the length of each sample, any integer dtype, memory-mapped too. What cannot be
+    written to, as a map opened for reading, is not copied; the rest is, in the smallest type that holds it.
     batch_size: samples of a global step; or max_tokens: at most so many padded tokens in one (samples x the bucket's
     largest length). boundaries: the largest length of each bucket, ascending (longer samples make one more bucket); or
     num_buckets: how many, spread so that little is padded; by default up to 64.
@@ -100,7 +102,7 @@ class BucketPlan(SteppedPlan):
 
     @property
     def lengths(self) -> npt.NDArray[Any]:
-        """The lengths as they were given."""
+        """The lengths, in the type in which they are held."""
         return self._rules.index.lengths
 
     @property
@@ -210,7 +212,11 @@ class BucketPlan(SteppedPlan):
         >>> BucketPlan([1] * 10, 4).dropped()
         2
         """
-        held = self._spans.in_epoch(as_int(epoch, "epoch", high=MAX_EPOCH))
+        number = as_int(epoch, "epoch", high=MAX_EPOCH)
+        for span in self._spans.spans:
+            if span.epoch == number and not span.shape.steps:  # a change of size left too few for a batch
+                return int(span.shape.left)
+        held = self._spans.in_epoch(number)
         ends = [span.shape for span, _, stop in held if stop == span.shape.steps]
         return int(ends[-1].left) if ends and self.tail == "drop" else 0
 
@@ -303,18 +309,21 @@ class BucketPlan(SteppedPlan):
             boundaries=spec["bounds"],
             **{key: spec[key] for key in ("seed", "tail", "divisor", "longest_first", "max_length", "oversized")},
         )
-        changes = tuple(_change(item) for item in spec["changes"])
-        for number, change in enumerate(changes):
-            if change.kind == "resize":
-                plan._checked(*((None, change.value) if plan._tokens else (change.value, None)))
-                if before_resize(changes[:number], change.first) != changes[:number]:
-                    raise UnknownFormat(f"changes: {list(change)} would have replaced one before it")
-            elif change.value <= change.first:
-                raise ArgumentValueError(f"changes: {list(change)} skips no step: the last must be above the first")
+        check = (lambda size: plan._checked(None, size)) if plan._tokens else (lambda size: plan._checked(size, None))
+        changes = read_changes(spec["changes"], check)
         made = plan._changed(changes)
         if canonical_json(made.spec()) != canonical_json(dict(spec)):
             raise UnknownFormat(f"a {FORMAT} spec is not in its one form; it stands for {brief(made.spec())}")
         return made
+
+    def _size_at(self, step: int) -> int:
+        """The batch_size, or max_tokens, that holds at a step."""
+        now = [
+            c.value
+            for c, at in zip(self._changes, steps_now(self._changes), strict=True)
+            if c.kind == "resize" and at <= step
+        ]
+        return now[-1] if now else self._size
 
     def _past(self, step: int) -> tuple[object, ...]:
         """What decides the batches before a step."""
@@ -370,22 +379,8 @@ class BucketPlan(SteppedPlan):
         return made
 
 
-def _change(item: object) -> Change:
-    if not isinstance(item, list) or len(item) != 3 or item[0] not in ("resize", "skip"):
-        raise UnknownFormat(f"changes must be lists [resize or skip, step, value], got {item!r}")
-    high = 2**63 - 1
-    return Change(item[0], as_int(item[1], "changes", high=high), as_int(item[2], "changes", low=1, high=high))
-
-
 def _build(spec: Spec) -> BucketPlan:
-    named = spec["lengths"]
-    if not isinstance(named, dict) or set(named) != {"count", "digest"}:
-        raise UnknownFormat(f"lengths must be their count and digest, got {brief(named)}")
-    array = table_at_hand(named["digest"], np.ndarray, "lengths", "BucketPlan.from_spec(spec, lengths)")
-    if array.size != named["count"]:
-        raise UnknownFormat(f"lengths: the spec says {named['count']} of them, those of its digest are {array.size}")
-    if not isinstance(spec["changes"], list):
-        raise UnknownFormat(f"changes must be a list, got {brief(spec['changes'])}")
+    array = lengths_at_hand(spec["lengths"], "BucketPlan.from_spec(spec, lengths)")
     return BucketPlan._of(spec, array)
 
 

@@ -48,7 +48,8 @@ class Rules:
             width = int(self.index.bounds[wrong[0]])
             raise ArgumentValueError(
                 f"max_tokens is {size}, but {self.divisor} samples (divisor) as long as {width} take "
-                f"{width * self.divisor}; raise max_tokens, or make the plan with oversized='clip' or 'alone'"
+                f"{width * self.divisor}; raise max_tokens, or make the plan with a max_length and "
+                "oversized='clip', or with oversized='alone'"
             )
         sizes: Int64Array = np.clip(found, self.divisor, 2**31 // self.divisor * self.divisor).astype(np.int64)
         return sizes

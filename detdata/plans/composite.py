@@ -11,7 +11,7 @@ import xxhash
 
 from detdata.arrays import as_int64
 from detdata.checks import as_int, brief
-from detdata.errors import ArgumentTypeError, ArgumentValueError, UnknownFormat
+from detdata.errors import ArgumentTypeError, ArgumentValueError, OutOfRange, UnknownFormat
 from detdata.orders.base import MAX_EPOCH
 from detdata.orders.mixture import Mixture
 from detdata.orders.tables import Tables, rebuild
@@ -152,7 +152,10 @@ def when_from(plan: AnyPlan, number: int, epoch: int, first: int) -> int | None:
     """Return the first step from `first` on that uses a sample (of a packed plan: a document) in an epoch."""
     if isinstance(plan, CompositePlan):
         return plan._when_from(number, epoch, first)
-    step = plan.when(number, epoch)
+    try:
+        step = plan.when(number, epoch)
+    except OutOfRange:  # of a part that doesn't have it, as one over a Subset
+        return None
     if step is None or step >= first:
         return step
     if isinstance(plan, PackPlan):  # a document may go on over many steps

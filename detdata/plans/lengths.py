@@ -22,13 +22,16 @@ _FINE = 1024  # quantiles that tell how dense the lengths lie
 
 
 def as_lengths(values: Any, name: str = "lengths") -> npt.NDArray[Any]:
-    """Return lengths as an array of one dimension, of integers from 0 to 2**40, without copying one. O(n).
+    """Return lengths as an array of one dimension, of integers from 0 to 2**40, that nobody changes. O(n).
+
+    An array that cannot be written to, as a memory map opened for reading, is taken as it is; another one is copied, in
+    the smallest type that holds it.
 
     >>> as_lengths([3, 1]).tolist()
     [3, 1]
     """
     try:
-        array = np.asarray(values)
+        array = np.asanyarray(values)
     except (ValueError, OverflowError) as error:
         raise ArgumentTypeError(f"{name} must be integers in one dimension, one a sample: {error}") from error
     if array.size == 0 and isinstance(values, (list, tuple)):  # NumPy makes floats of no items
@@ -36,7 +39,12 @@ def as_lengths(values: Any, name: str = "lengths") -> npt.NDArray[Any]:
     if (
         array.ndim != 1
         or array.dtype.kind not in "iu"
-        or (array.size and isinstance(values, (list, tuple)) and any(isinstance(value, bool) for value in values))
+        or (
+            array.size
+            and isinstance(values, (list, tuple))
+            and any(isinstance(value, (bool, np.bool_)) for value in values)
+        )
+        or isinstance(array, np.ma.MaskedArray)
     ):
         raise ArgumentTypeError(
             f"{name} must be integers in one dimension, one a sample; got {brief(values)} of dtype {array.dtype} and "
@@ -49,7 +57,12 @@ def as_lengths(values: Any, name: str = "lengths") -> npt.NDArray[Any]:
         if low < 0 or high > MAX_LENGTH:
             at = first + int(part.argmin() if low < 0 else part.argmax())
             raise ArgumentValueError(f"{name}[{at}] is {low if low < 0 else high}; a length is in 0 … 2**40")
-    return array
+    if not array.flags.writeable:
+        return np.asarray(array)
+    kind = np.min_scalar_type(-1 - max(int(part.max()) for _, part in chunks(array)))  # signed, for differences
+    held: npt.NDArray[Any] = np.array(array, dtype=kind)
+    held.flags.writeable = False
+    return held
 
 
 def chunks(array: npt.NDArray[Any]) -> Iterator[tuple[int, npt.NDArray[Any]]]:

@@ -20,7 +20,7 @@ Method: TypeAlias = Literal["concat", "best_fit"]
 
 
 class Documents:
-    """What all phases of a plan share. lengths: integers of any width, never copied; seed; method.
+    """What all phases of a plan share. lengths: integers of any width; seed; method.
 
     Raises TypeError for anything but integers, ValueError for none, for negative ones and for no token at all.
     """

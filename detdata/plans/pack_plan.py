@@ -33,8 +33,8 @@ from detdata.records import Spec, register_format
 class PackPlan(SteppedPlan):
     """Which sequences every global step consumes, and which tokens of which documents each of them holds.
 
-    lengths: tokens of each document, integers of any width, 0 … 2**40, memory-mapped too; held as they are, so don't
-    change them. seq_len: tokens of a sequence. batch_size: sequences of a global step, over all ranks and micro steps.
+    lengths: tokens of each document, integers of any width, 0 … 2**40, memory-mapped too; what can be written to is
+    copied. seq_len: tokens of a sequence. batch_size: sequences of a global step, over all ranks and micro steps.
     method: "concat" joins the documents of an epoch in a shuffled order and cuts every `seq_len` tokens; "best_fit"
     keeps documents whole where they fit, and cuts longer ones every `seq_len` tokens from their beginning.
     tail: as of a `Plan`, in sequences. Documents without a token never appear.

@@ -20,7 +20,7 @@ from detdata.plans.views import EveryEpoch
 
 Sizes: TypeAlias = Mapping[int, int] | Sequence[tuple[int, int]]
 _AnyPlan = TypeVar("_AnyPlan", Plan, BucketPlan, PackPlan, EveryEpoch)
-MAX_STAGES = 4096  # a plan holds each one in its spec
+MAX_STAGES = 1024  # a plan holds each one in its spec
 
 
 def ramped(plan: _AnyPlan, sizes: Sizes) -> _AnyPlan:

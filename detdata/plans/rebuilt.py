@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from detdata.errors import ArgumentTypeError
 from detdata.orders.labels import GroupIndex, as_labels
 from detdata.orders.tables import rebuild
 from detdata.orders.weight_table import WeightTable
@@ -32,7 +33,9 @@ def from_spec(spec: Mapping[str, Any], tables: Sequence[Any] = ()) -> Any:
     >>> from_spec(plan.spec(), [[3, 1, 2]]) == plan
     True
     """
-    formats = set(_formats(spec)) if len(tables) else set()
+    if not isinstance(tables, (list, tuple)):
+        raise ArgumentTypeError(f"tables must be a list of arrays, got {type(tables).__name__}: write [lengths]")
+    formats = set(_formats(spec)) if tables else set()
     held: dict[str, Any] = {}
     for table in tables:
         array = np.asarray(table)

@@ -136,8 +136,6 @@ class Spans:
         if place.step == 0 and place.span.whole:
             return Spans((*kept, Span(step, place.epoch, 0, place.consumed, whole, whole=True)))
         rest = place.span.shape.rest(place.epoch, place.step, size)
-        if not rest.steps:
-            return Spans((*kept, Span(step, place.epoch + 1, 0, place.consumed, whole, whole=True)))
         after = step + rest.steps
         part = Span(step, place.epoch, 0, place.consumed, rest, whole=False)
         return Spans((*kept, part, Span(after, place.epoch + 1, 0, place.consumed + rest.samples, whole, whole=True)))
@@ -178,10 +176,11 @@ def before_resize(changes: tuple[Change, ...], step: int) -> tuple[Change, ...]:
                 f"step is {step}, but steps from {now} on are skipped already: changes of this plan are made in the "
                 "order of steps. Make this one first, on the plan without the skip"
             )
-        if now <= step:
+        skipped_since = any(later.kind == "skip" for later in changes[index + 1 :])
+        if now < step or (now == step and (change.kind == "skip" or skipped_since)):
             kept.append(change)
             continue
-        if any(later.kind == "skip" and later.value > change.first for later in changes[index + 1 :]):
+        if now > step and any(later.kind == "skip" and later.value > change.first for later in changes[index + 1 :]):
             raise ArgumentValueError(
                 f"step is {step}, but the steps that were skipped reach beyond step {change.first}, at which the size "
                 "changes: make this change first, on the plan without the skip"

@@ -182,7 +182,7 @@ def test_there_is_no_position_of_an_id_and_the_message_says_what_to_do():
         assert isinstance(caught.value, DetdataError)
         with pytest.raises(IndexError):
             ask(3)
-    with pytest.raises(NotImplementedError, match="replacement"):
+    with pytest.raises(TypeError, match="uses each id once"):
         Subset(order, [1])
 
 
