@@ -9,11 +9,14 @@ from click.testing import CliRunner
 from detdata import (
     BucketPlan,
     Checkpointer,
+    EveryEpoch,
     GroupShuffle,
     Loader,
     Mixture,
     PackPlan,
+    Phases,
     Plan,
+    PlanMixture,
     Shuffle,
     Topology,
     Weighted,
@@ -33,6 +36,12 @@ def plans():
         "best_fit": (PackPlan(LENGTHS, 128, 4, method="best_fit"), LENGTHS),
         "mixture": (Plan(Mixture(sources, {"web": 0.75, "code": 0.25}, size=10**6), 8), None),
         "weighted": (Plan(Weighted(LENGTHS.astype(float), seed=1), 8), LENGTHS.astype(float)),
+        "phases": (Phases([(BucketPlan(LENGTHS, 8), 3), (Plan(Shuffle(300), 8), None)]), LENGTHS),
+        "every_epoch": (EveryEpoch(BucketPlan(LENGTHS, 8), 5), LENGTHS),
+        "plan_mixture": (
+            PlanMixture({"a": BucketPlan(LENGTHS, 8), "b": Plan(Shuffle(50), 8)}, {"a": 2, "b": 1}, size=20),
+            LENGTHS,
+        ),
         "groups": (Plan(GroupShuffle(LENGTHS % 20, 4, 2, seed=1), 8), LENGTHS % 20),
     }
 

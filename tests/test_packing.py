@@ -10,9 +10,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detdata import Loader, Plan, Sequential, Topology
+from detdata import Loader, Plan, Sequential, Topology, open_corpus
 from detdata.packing import PackedDataset, TokenDocuments, cu_seqlens, read_packed
 from detdata.plans.pack_plan import PackPlan
+from tests.corpora.test_megatron import write_pair
 
 METHODS = ("concat", "best_fit")
 
@@ -270,3 +271,16 @@ def test_two_loaders_over_one_dataset_each_read_their_own_epoch():
     for mine, other, step in zip(first, second, range(5), strict=False):
         for batch, at in ((mine, step), (other, plan.first_step(2) + step)):
             assert batch["tokens"].tolist() == read_packed(documents_of(lengths), plan.batch(at)).tokens.tolist()
+
+
+def test_a_corpus_of_token_files_is_read_straight_into_batches(tmp_path):
+    lengths = [7, 30, 12, 5, 9, 41] * 8
+    documents = documents_of(lengths)
+    path = write_pair(tmp_path / "tokens", documents, "int32")
+    corpus = open_corpus(path)
+    plan = PackPlan(lengths, 16, 4, seed=2, tail="keep")
+    for step, batch in enumerate(Loader(PackedDataset(corpus, plan), plan, Topology())):
+        wanted = read_packed(documents, plan.batch(step))
+        assert (
+            batch["tokens"].tolist() == wanted.tokens.tolist() == read_packed(corpus, plan.batch(step)).tokens.tolist()
+        )

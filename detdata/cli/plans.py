@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from detdata.plans.batch import Batch
     from detdata.plans.protocol import AnyPlan
 
+# Records in which a plan's spec may lie, from the outside in: a checkpoint's data, a loader's state, a stream's.
+_HOLDERS = {"detdata.data/1": "loader", "detdata.loader/1": "plan", "detdata.stream/1": "plan"}
 _MOST = 16  # ids of a line, but with --all
 
 _spec = add(
@@ -128,9 +130,9 @@ def _read(path: Path, tables: tuple[Path, ...]) -> AnyPlan:
     except ValueError as error:
         raise ArgumentValueError(f"{file} holds no JSON: {error}") from error
     spec = record
-    for key in ("loader", "plan"):  # of a checkpoint, and of a loader's state
-        if isinstance(spec, dict) and isinstance(spec.get(key), dict):
-            spec = spec[key]
+    for format, key in _HOLDERS.items():
+        if isinstance(spec, dict) and spec.get("format") == format:
+            spec = spec.get(key)
     if not isinstance(spec, dict):
         raise UnknownFormat(f"{file} holds no spec of a plan, but {type(spec).__name__}")
     try:
