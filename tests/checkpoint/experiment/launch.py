@@ -40,7 +40,8 @@ class Job:
     @staticmethod
     def read(out, rank):
         path = Path(out) / f"rank{rank}.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        text = path.read_text() if path.exists() else ""
+        return [json.loads(line) for line in text.rpartition("\n")[0].splitlines()]  # without one that is being written
 
     def lines(self, rank=0):
         return self.read(self.out, rank)
