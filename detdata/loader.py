@@ -239,10 +239,15 @@ class Loader:
 
         Raises UnknownFormat for a record that is no loader state.
         """
+        return self._read(state)[1]
+
+    def _read(self, state: Mapping[str, Any]) -> tuple[Saved[AnyPlan] | None, list[tuple[str, str, str]]]:
+        """Return what a state holds, None if it names tables that are not at hand, and what keeps it from loading."""
         try:
-            return self._differences(read_state(state, self.plan))
+            saved = read_state(state, self.plan)
         except TableMissing as error:
-            return [(error.what, error.digest, "other ones, or none")]
+            return None, [(error.what, error.digest, "other ones, or none")]
+        return saved, self._differences(saved)
 
     def _differences(self, saved: Saved[AnyPlan]) -> list[tuple[str, str, str]]:
         found = compare(saved, self.plan, self.seed, self.randomness, self.dataset_version)
@@ -258,7 +263,9 @@ class Loader:
 
         A plan made with `resized` says so itself and is no change here. Changes nothing; raises UnknownFormat.
         """
-        saved = read_state(state, self.plan)
+        saved, wrong = self._read(state)
+        if saved is None or wrong:
+            return None  # it would not be loaded
         step = saved.progress.global_step
         sizes = saved.plan.batch_size_at(step), continued(saved, self.plan).batch_size_at(step)
         return sizes if sizes[0] != sizes[1] and not changed(self.plan) else None
@@ -271,14 +278,13 @@ class Loader:
         Raises StateMismatch (a ValueError) naming every field that differs (order, size, seed, tail …), before
         anything changes; UnknownFormat; ValueError if world_size x micro_steps does not divide the batch size.
         """
-        wrong = self.check_state(state)
-        if wrong:
+        saved, wrong = self._read(state)
+        if saved is None or wrong:
             lines = "\n  ".join(f"{field}: saved {was}, here {now}" for field, was, now in wrong)
             way = "Build the loader with the saved run's plan: detdata.from_spec(state['plan'])"
             if [field for field, _, _ in wrong] == ["dataset_version"]:
                 way = "Get the saved version of the data; to go on with this one on purpose, drop that key of the state"
             raise StateMismatch(f"the state belongs to another run:\n  {lines}\n{way}")
-        saved = read_state(state, self.plan)
         progress = saved.progress
         plan = continued(saved, self.plan)
         if plan not in (self.plan, saved.plan):

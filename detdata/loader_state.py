@@ -51,7 +51,8 @@ def read_state(state: Mapping[str, Any], present: AnyPlan) -> Saved[AnyPlan]:
     version = state.get(_OPTIONAL)
     if _OPTIONAL in state and not (isinstance(version, str) and version):
         raise UnknownFormat(f"state['dataset_version'] must be a string, got {brief(version)}")
-    plan = rebuild(state["plan"], present._tables())
+    # A plan of many lengths takes seconds to be made anew, and mostly it is the one that is there.
+    plan = present if state["plan"] == present.spec() else rebuild(state["plan"], present._tables())
     if not isinstance(plan, AnyPlan):
         raise UnknownFormat(f"state['plan'] must be a plan's spec, got that of a {type(plan).__name__}")
     progress = Progress.from_dict(state["progress"])

@@ -316,3 +316,10 @@ def test_a_part_that_lacks_a_sample_does_not_use_it():
     assert chain.when(50, 2) == next(s for s in range(6, 16) if 50 in chain.batch(s).ids)
     assert EveryEpoch(easy, 3).when(50) is None
     assert PlanMixture({"a": easy}, {"a": 1}, size=4).when(50) is None
+
+
+def test_a_state_that_would_not_be_loaded_changes_no_batch_size():
+    state = Loader(range(150), Plan(Shuffle(150, 1), 8), Topology()).state_dict()
+    for other in (Plan(Shuffle(150, 2), 16), plan(16), BucketPlan(LENGTHS, max_tokens=400)):
+        assert Loader(range(150), other, Topology()).batch_size_change(state) is None
+    assert Loader(range(150), Plan(Shuffle(150, 1), 16), Topology()).batch_size_change(state) == (8, 16)
