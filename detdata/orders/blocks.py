@@ -10,7 +10,6 @@ apart. Windows are cut anew each epoch, so which blocks meet changes. Fixed in d
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -24,6 +23,7 @@ from detdata.orders.base import Order, as_order, kept_unused
 from detdata.orders.compose import Concat, read_runs
 from detdata.orders.shuffle import Sequential
 from detdata.orders.tables import Tables
+from detdata.orders.windows import within_windows
 from detdata.permutation import permute, unpermute
 from detdata.records import Spec, from_spec, register_format
 
@@ -124,18 +124,12 @@ class BlockShuffle(Order):
 
     def _within(self, values: Int64Array, window: Any, layout: _Layout, epoch: int, *, inverse: bool) -> Int64Array:
         """Shuffle (or unshuffle) each value within its own window."""
-        mapping = unpermute if inverse else permute
-        flat, owner = values.reshape(-1), np.asarray(window).reshape(-1)
-        by_window = np.argsort(owner, kind="stable")
-        cuts = np.flatnonzero(np.diff(owner[by_window], prepend=-1)).tolist()
-        result = np.empty_like(flat)
-        for begin, end in pairwise([*cuts, flat.size]):
-            mine = by_window[begin:end]
-            number = int(owner[mine[0]])
-            start, stop = int(layout.windows[number]), int(layout.windows[number + 1])
-            key = self._key("rows", epoch, number)
-            result[mine] = mapping(flat[mine] - start, stop - start, key) + start
-        return result.reshape(values.shape)
+
+        def at(number: int) -> tuple[int, int, int]:
+            edges = layout.windows
+            return int(edges[number]), int(edges[number + 1]), self._key("rows", epoch, number)
+
+        return within_windows(values, np.asarray(window), at, inverse=inverse)
 
     def _layout(self, epoch: int) -> _Layout:
         """This epoch's sequence of blocks; of the last two epochs asked for it is kept. O(blocks).

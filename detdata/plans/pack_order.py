@@ -11,7 +11,6 @@ epoch. Fixed in docs/spec.md, section 15.
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import final
 
 import numpy as np
@@ -21,6 +20,7 @@ from detdata.checks import as_seed
 from detdata.keys import fold
 from detdata.orders.base import Order
 from detdata.orders.shuffle import as_size
+from detdata.orders.windows import within_windows
 from detdata.permutation import permute, unpermute
 from detdata.records import Spec, register_format
 
@@ -101,17 +101,11 @@ class DocumentShuffle(Order):
 
     def _within(self, values: Int64Array, window: Int64Array, epoch: int, *, inverse: bool) -> Int64Array:
         """Shuffle (or unshuffle) each value within its own window."""
-        mapping = unpermute if inverse else permute
-        flat, owner = values.reshape(-1), window.reshape(-1)
-        by_window = np.argsort(owner, kind="stable")
-        cuts = np.flatnonzero(np.diff(owner[by_window], prepend=-1)).tolist()
-        result = np.empty_like(flat)
-        for begin, end in pairwise([*cuts, flat.size]):
-            mine = by_window[begin:end]
-            number = int(owner[mine[0]])
-            first, after = self.window(number, epoch)
-            result[mine] = mapping(flat[mine] - first, after - first, self._key("window", epoch, number)) + first
-        return result.reshape(values.shape)
+
+        def at(number: int) -> tuple[int, int, int]:
+            return *self.window(number, epoch), self._key("window", epoch, number)
+
+        return within_windows(values, window, at, inverse=inverse)
 
     def _stretched(self, positions: Int64Array, epoch: int) -> Int64Array:
         """Positions as they would be if the last cell were full: then each cell has 256 of them."""
